@@ -1,0 +1,163 @@
+//! Everything an observer can see of a session, as one closed list.
+
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use crate::ids::{JobId, SessionId};
+use crate::models::{Message, ModelErrorKind, Usage};
+use crate::permissions::Mode;
+
+/// One event of one session.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Event {
+    pub session: SessionId,
+    #[serde(flatten)]
+    pub kind: EventKind,
+}
+
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(tag = "event", content = "data", rename_all = "snake_case")]
+pub enum EventKind {
+    SessionStarted {
+        cwd: String,
+        model: String,
+        tools: Vec<String>,
+        mode: Mode,
+        resumed: bool,
+    },
+    /// The input is in the history.
+    TurnStarted {
+        source: InputSource,
+        text: String,
+    },
+    /// Not stored: the complete message follows.
+    TextDelta {
+        text: String,
+    },
+    ThinkingDelta {
+        text: String,
+    },
+    RequestRetried {
+        attempt: u32,
+        wait_ms: u64,
+        reason: String,
+    },
+    /// The request waits for the shared rate gate.
+    RequestWaiting {
+        wait_ms: u64,
+        reason: String,
+    },
+    /// A complete answer of the model; saved before it is announced.
+    AssistantMessage {
+        message: Message,
+        usage: Usage,
+    },
+    ToolStarted {
+        call_id: String,
+        name: String,
+        input: Value,
+    },
+    ToolEnded {
+        call_id: String,
+        name: String,
+        is_error: bool,
+        duration_ms: u64,
+        preview: String,
+        structured: Option<Value>,
+    },
+    PermissionDenied {
+        call_id: String,
+        name: String,
+        input: Value,
+        message: String,
+    },
+    /// All results of one batch; saved before it is announced.
+    ToolResults {
+        message: Message,
+    },
+    /// Text that joined the running turn from the inbox.
+    InputJoined {
+        source: InputSource,
+        text: String,
+    },
+    /// Something a person should know and no other event says.
+    Notice {
+        text: String,
+    },
+    JobStarted {
+        job: JobId,
+        title: String,
+        pid: Option<u32>,
+        call_id: Option<String>,
+    },
+    JobEnded {
+        job: JobId,
+        title: String,
+        status: String,
+        duration_ms: u64,
+        output_path: String,
+        call_id: Option<String>,
+    },
+    TurnEnded {
+        end: TurnEnd,
+    },
+}
+
+/// Where an input came from (R110, section T).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum InputSource {
+    /// A person, or the script that runs us.
+    User,
+    /// The task of a subagent.
+    Subagent,
+    /// The end of a job.
+    TaskNotification,
+    /// Instructions, date, git state: context that no person typed.
+    Context,
+    /// The request for a closing report after a limit.
+    Limit,
+}
+
+/// How a turn ended.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct TurnEnd {
+    pub cause: TurnCause,
+    /// The text of the last answer; what had arrived when the cause is a failure.
+    pub text: String,
+    pub usage: Usage,
+    /// Model requests that gave an answer.
+    pub steps: u32,
+    pub duration: Duration,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case", tag = "cause")]
+pub enum TurnCause {
+    Finished,
+    /// The turn limit; the text is a closing report (R172).
+    MaxTurns,
+    /// A budget was used up; the text is a closing report (R173).
+    Budget,
+    /// The answer was cut by the model's token limit.
+    MaxTokens,
+    /// The provider's safety system ended the answer.
+    Refused,
+    /// The model gave no answer.
+    ModelFailed {
+        kind: ModelErrorKind,
+        message: String,
+    },
+    /// The session could not be saved.
+    StoreFailed {
+        message: String,
+    },
+    Cancelled,
+}
+
+/// Takes events. Must not block: an observer that is slow buffers by itself, within a bound.
+pub trait EventSink: Send + Sync {
+    fn send(&self, event: &Event);
+}

@@ -1,0 +1,1 @@
+//! Append, pair calls with results, restore.

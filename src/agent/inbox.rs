@@ -1,0 +1,1 @@
+//! A bounded priority queue with wake-up.

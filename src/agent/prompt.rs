@@ -1,0 +1,1 @@
+//! The system prompt, part by part; frozen per session.

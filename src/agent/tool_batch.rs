@@ -1,0 +1,1 @@
+//! One batch of calls: permission, order, concurrency, size of results.

@@ -1,0 +1,1 @@
+//! One turn: request, stream, tool batch, inbox between steps, turn limit.

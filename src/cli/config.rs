@@ -1,0 +1,1 @@
+//! Shows settings and where each value came from.

@@ -1,0 +1,1 @@
+//! The main job on the user's own folder with a scripted model.

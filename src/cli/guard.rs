@@ -1,0 +1,1 @@
+//! Refuses to start agents inside a subagent.

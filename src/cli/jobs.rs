@@ -1,0 +1,1 @@
+//! List, show, output, kill and sweep jobs from a shell.

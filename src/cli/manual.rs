@@ -1,0 +1,1 @@
+//! Shell completions and man pages from the definition of the command line.

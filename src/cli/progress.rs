@@ -1,0 +1,1 @@
+//! What a person sees on stderr while a run goes on.

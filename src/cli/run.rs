@@ -1,0 +1,1 @@
+//! The headless run and its end; also the payload of a process subagent.

@@ -1,0 +1,1 @@
+//! Spawn, poll, list and kill process subagents from a script.

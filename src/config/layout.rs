@@ -1,0 +1,158 @@
+//! The only place that knows the name of a folder or file of ours.
+
+use std::path::{Path, PathBuf};
+
+use crate::ids::{JobId, JobKind, SessionId};
+
+/// Everything below the storage root (`~/.zapmyco` or `ZAPMYCO_HOME`, R1).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Layout {
+    root: PathBuf,
+}
+
+impl Layout {
+    /// `root` must be absolute; `Environment` sees to that.
+    pub fn new(root: PathBuf) -> Self {
+        Self { root }
+    }
+
+    pub fn root(&self) -> &Path {
+        &self.root
+    }
+
+    pub fn database(&self) -> PathBuf {
+        self.root.join("zapmyco.db")
+    }
+
+    pub fn user_settings(&self) -> PathBuf {
+        self.root.join("settings.toml")
+    }
+
+    pub fn user_instructions(&self) -> PathBuf {
+        self.root.join("AGENTS.md")
+    }
+
+    /// Shared rate gates, one file per provider and key.
+    pub fn gate_folder(&self) -> PathBuf {
+        self.root.join("gate")
+    }
+
+    /// Locks of main sessions: one process at a time holds a session.
+    pub fn session_lock(&self, session: &SessionId) -> PathBuf {
+        self.root.join("locks").join(session.as_str())
+    }
+
+    /// Owner-only scratch space, emptied by whoever made the entry.
+    pub fn scratch_folder(&self) -> PathBuf {
+        self.root.join("scratch")
+    }
+
+    /// The folders that hold a folder per session, which holds a folder per job.
+    pub fn job_roots(&self) -> [(JobKind, PathBuf); 2] {
+        [(JobKind::ProcessAgent, self.root.join("subagents")), (JobKind::Shell, self.root.join("shells"))]
+    }
+
+    /// All jobs of one kind of one session. Local agents have no job folder of this form.
+    pub fn session_jobs(&self, kind: JobKind, session: &SessionId) -> PathBuf {
+        let kind = match kind {
+            JobKind::ProcessAgent => "subagents",
+            JobKind::Shell => "shells",
+            JobKind::LocalAgent => "cli/agents",
+        };
+        self.root.join(kind).join(session.as_str())
+    }
+
+    pub fn job(&self, session: &SessionId, job: &JobId) -> JobFolder {
+        JobFolder::new(self.session_jobs(job.kind(), session).join(job.as_str()))
+    }
+}
+
+/// The project's own files, below the working directory.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ProjectLayout {
+    workspace: PathBuf,
+}
+
+impl ProjectLayout {
+    pub fn new(workspace: PathBuf) -> Self {
+        Self { workspace }
+    }
+
+    pub fn settings(&self) -> PathBuf {
+        self.workspace.join(".zapmyco/settings.toml")
+    }
+
+    pub fn private_settings(&self) -> PathBuf {
+        self.workspace.join(".zapmyco/settings.local.toml")
+    }
+}
+
+/// The folder of one supervised process.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct JobFolder {
+    path: PathBuf,
+}
+
+/// Which of the two output streams of a payload.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Stream {
+    Stdout,
+    Stderr,
+}
+
+impl JobFolder {
+    pub fn new(path: PathBuf) -> Self {
+        Self { path }
+    }
+
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Written by the launcher before the keeper exists.
+    pub fn spec(&self) -> PathBuf {
+        self.path.join("spec.json")
+    }
+
+    /// Held by the keeper for its life.
+    pub fn lock(&self) -> PathBuf {
+        self.path.join("lock")
+    }
+
+    /// State, identities and counts; replaced by the keeper.
+    pub fn status(&self) -> PathBuf {
+        self.path.join("status.json")
+    }
+
+    /// The end record, its space reserved from the start.
+    pub fn end(&self) -> PathBuf {
+        self.path.join("end.json")
+    }
+
+    /// Cause of the first stop request; created by whoever asks.
+    pub fn stop(&self) -> PathBuf {
+        self.path.join("stop.json")
+    }
+
+    /// A task too long for one argument.
+    pub fn task(&self) -> PathBuf {
+        self.path.join("task.txt")
+    }
+
+    /// The first bytes of a stream, up to the cap.
+    pub fn output(&self, stream: Stream) -> PathBuf {
+        self.path.join(match stream {
+            Stream::Stdout => "stdout",
+            Stream::Stderr => "stderr",
+        })
+    }
+
+    /// The last bytes of a stream beyond the cap: two segments written in turn (`segment` is 0 or 1).
+    pub fn output_tail(&self, stream: Stream, segment: u8) -> PathBuf {
+        let name = match stream {
+            Stream::Stdout => "stdout.tail",
+            Stream::Stderr => "stderr.tail",
+        };
+        self.path.join(format!("{name}{segment}"))
+    }
+}

@@ -1,0 +1,1 @@
+//! Settings: defaults, user file, project files, environment, flags; each value knows its source.

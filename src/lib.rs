@@ -1,0 +1,22 @@
+//! zapmyco: a coding agent for the command line whose subagents never get lost.
+//!
+//! `ARCHITECTURE.md` at the top of the repository says where things live and who may use whom. In reading order:
+
+pub mod clock;
+pub mod files;
+pub mod ids;
+
+pub mod config;
+pub mod supervisor;
+pub mod text;
+
+pub mod models;
+pub mod permissions;
+pub mod store;
+
+pub mod agent;
+pub mod subagents;
+pub mod tools;
+
+pub mod app;
+pub mod cli;

@@ -1,0 +1,1 @@
+//! Providers and models: ready-made entries, settings, which model is meant and why.

@@ -1,0 +1,1 @@
+//! One rate gate per provider and key, shared by all processes of a user.

@@ -1,0 +1,1 @@
+//! One HTTP request to a provider: time-outs, statuses, the byte stream.

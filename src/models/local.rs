@@ -1,0 +1,1 @@
+//! Finds a model server on loopback and lists what it has.

@@ -1,0 +1,1 @@
+//! Wire format: OpenAI Chat Completions.

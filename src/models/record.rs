@@ -1,0 +1,1 @@
+//! Records a conversation tree and plays it back offline.

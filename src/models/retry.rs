@@ -1,0 +1,1 @@
+//! Which failures are tried again, when, how often.

@@ -1,0 +1,1 @@
+//! Replies from a script file: tests, examples, the demo.

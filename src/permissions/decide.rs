@@ -1,0 +1,1 @@
+//! One call to allow, ask or deny, with the reason; the order of evaluation.

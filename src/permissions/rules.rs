@@ -1,0 +1,1 @@
+//! `Tool(specifier)` rules: parse, match, suggest.

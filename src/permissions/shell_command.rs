@@ -1,0 +1,1 @@
+//! Whether a shell line is proved to be read-only.

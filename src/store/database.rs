@@ -1,0 +1,1 @@
+//! Opening, WAL, migrations by version, one writer thread.

@@ -1,0 +1,1 @@
+//! Jobs by session; rebuilt from the folders when missing or behind.

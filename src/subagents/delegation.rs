@@ -1,0 +1,1 @@
+//! Launch, poll, list, stop, wait: what the tools call.

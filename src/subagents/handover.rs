@@ -1,0 +1,1 @@
+//! The settings a process child gets privately, and the parent's current mode.

@@ -1,0 +1,1 @@
+//! A job: record, owner, title, duration.

@@ -1,0 +1,1 @@
+//! The end of a background job becomes at most one notice.

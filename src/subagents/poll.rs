@@ -1,0 +1,1 @@
+//! How long a poll waits, what wakes it, when it ends early.

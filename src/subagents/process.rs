@@ -1,0 +1,1 @@
+//! Starts process agents and shells through the supervisor.

@@ -1,0 +1,1 @@
+//! A session's jobs: saves, then announces; rebuilds itself from the folders.

@@ -1,0 +1,1 @@
+//! End causes and status words: the one table every surface looks in.

@@ -1,0 +1,1 @@
+//! Looks after one running job until its end is recorded and announced.

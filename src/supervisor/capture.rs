@@ -1,0 +1,1 @@
+//! Pipes to files: head and tail up to a cap; keeps draining, counts everything.

@@ -1,0 +1,1 @@
+//! Agent side: make the folder, start the keeper, wait for its acknowledgement.

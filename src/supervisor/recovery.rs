@@ -1,0 +1,1 @@
+//! What to do with a folder whose keeper is gone: sweep, settle; retention.

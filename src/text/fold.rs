@@ -1,0 +1,1 @@
+//! Head and tail of a long output; control characters made harmless.

@@ -1,0 +1,1 @@
+//! Notices about ended jobs and their framing.

@@ -1,0 +1,6 @@
+//! What models and people read; pure functions.
+
+pub mod fold;
+pub mod incoming;
+pub mod subagent_replies;
+pub mod units;

@@ -1,0 +1,1 @@
+//! Sizes, durations and times as people read them.

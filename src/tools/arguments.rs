@@ -1,0 +1,1 @@
+//! Tool input to typed arguments; unknown keys are named.

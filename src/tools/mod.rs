@@ -1,0 +1,14 @@
+//! The tools: thin; they parse arguments, call one thing and render with `text`.
+
+pub mod arguments;
+pub mod bash;
+pub mod edit;
+pub mod glob;
+pub mod grep;
+pub mod read;
+pub mod subagent;
+pub mod task_output;
+pub mod task_stop;
+pub mod todo_write;
+pub mod toolset;
+pub mod write;

@@ -1,0 +1,1 @@
+//! The tool `todo_write`.

@@ -1,0 +1,1 @@
+//! Which tools exist for a main session and for a process child.

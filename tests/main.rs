@@ -1,0 +1,21 @@
+//! All integration tests as one binary: one module per flow, `support` for builders.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::disallowed_methods)]
+
+mod support;
+
+mod agent;
+mod cli;
+mod config;
+mod demo;
+mod imports;
+mod jobs;
+mod models;
+mod output;
+mod permissions;
+mod run;
+mod scripts;
+mod sessions;
+mod store;
+mod subagent;
+mod supervisor;
+mod tools;
