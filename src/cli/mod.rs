@@ -11,3 +11,40 @@ pub mod progress;
 pub mod report;
 pub mod run;
 pub mod subagent;
+
+use std::ffi::OsString;
+use std::process::ExitCode;
+
+use clap::Parser;
+
+use args::{Arguments, Command};
+use report::{CommandError, Exit};
+
+/// The whole command line, from the arguments as typed to the exit code.
+pub fn main(arguments: Vec<OsString>) -> ExitCode {
+    let parsed = match Arguments::try_parse_from(args::with_print_flag_as_run(arguments)) {
+        Ok(parsed) => parsed,
+        Err(error) => {
+            // Help and version are answers (0), everything else is wrong usage (2).
+            let _ = error.print();
+            return ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(Exit::Usage.code()));
+        }
+    };
+    let exit = match dispatch(parsed.command) {
+        Ok(exit) => exit,
+        Err(error) => {
+            if !error.message.is_empty() {
+                report::print_error(&error);
+            }
+            error.exit
+        }
+    };
+    ExitCode::from(exit.code())
+}
+
+fn dispatch(command: Command) -> Result<Exit, CommandError> {
+    match command {
+        Command::Completions(arguments) => manual::completions(&arguments),
+        Command::Man(arguments) => manual::man(&arguments),
+    }
+}

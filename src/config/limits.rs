@@ -113,7 +113,7 @@ impl Default for Limits {
             event_backlog: 4096,
             tool_concurrency: 10,
             connect_timeout: Duration::from_secs(10),
-            first_byte_timeout: Duration::from_secs(300),
+            first_byte_timeout: Duration::from_secs(180),
             stream_idle_timeout: Duration::from_secs(120),
             request_retries: 8,
             retry_wait_max: Duration::from_secs(120),
