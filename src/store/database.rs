@@ -1,1 +1,374 @@
-//! Opening, WAL, migrations by version, one writer thread.
+//! One SQLite file for all processes of a user: opening, WAL, migrations by version, one writer thread per process.
+//!
+//! Every request goes through a bounded queue to one thread that owns the only connection. Writes that wait there
+//! together become one transaction; each is answered when that transaction is committed, never before. Synchronous
+//! NORMAL: what was answered survives the death of the process, not always that of the machine.
+
+use std::fmt;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use rusqlite::{Connection, OpenFlags, TransactionBehavior};
+use tokio::sync::{mpsc, oneshot};
+
+use super::error::StoreError;
+use crate::files;
+
+/// A handle of the database; clones share one writer thread. The last one to go waits until everything is written.
+#[derive(Clone)]
+pub struct Store {
+    inner: Arc<Inner>,
+}
+
+/// Version of the tables; a file with a higher one is refused.
+pub const SCHEMA_VERSION: i64 = MIGRATIONS.len() as i64;
+
+/// How long one transaction waits for those of other processes. One lasts about a millisecond, so this is only
+/// reached when somebody holds the file on purpose.
+const BUSY_WAIT: Duration = Duration::from_secs(30);
+/// Requests that wait for the writer; beyond that the caller waits.
+const QUEUE_CAPACITY: usize = 256;
+/// Size of the page cache of one process, in KiB: up to 64 children share a machine.
+const CACHE_KIB: i64 = 1024;
+/// The log file is cut back to this size after a checkpoint.
+const LOG_SIZE_LIMIT: i64 = 16 << 20;
+const IN_MEMORY: &str = ":memory:";
+
+/// Step n brings version n to n + 1. A step that was released is never changed.
+const MIGRATIONS: &[&str] = &["
+    CREATE TABLE sessions (
+        id TEXT PRIMARY KEY, parent TEXT, task_type TEXT NOT NULL, cwd BLOB NOT NULL, model TEXT NOT NULL, mode TEXT NOT NULL,
+        title TEXT NOT NULL, state TEXT NOT NULL, created_at INTEGER NOT NULL, updated_at INTEGER NOT NULL
+    );
+    CREATE INDEX sessions_by_cwd ON sessions (cwd, task_type, updated_at);
+    CREATE INDEX sessions_by_parent ON sessions (parent, created_at) WHERE parent IS NOT NULL;
+    CREATE INDEX sessions_by_time ON sessions (updated_at);
+    CREATE TABLE messages (
+        session TEXT NOT NULL, seq INTEGER NOT NULL, source TEXT NOT NULL, message TEXT NOT NULL, at INTEGER NOT NULL,
+        PRIMARY KEY (session, seq)
+    );
+    CREATE TABLE events (seq INTEGER PRIMARY KEY, session TEXT NOT NULL, kind TEXT NOT NULL, data TEXT NOT NULL, at INTEGER NOT NULL);
+    CREATE INDEX events_by_session ON events (session, seq);
+    CREATE TABLE jobs (
+        session TEXT NOT NULL, id TEXT NOT NULL, kind TEXT NOT NULL, title TEXT NOT NULL, status TEXT NOT NULL,
+        created_at INTEGER NOT NULL, started_at INTEGER, ended_at INTEGER, end_record TEXT, notified INTEGER NOT NULL, folder BLOB NOT NULL,
+        PRIMARY KEY (session, id)
+    );
+    CREATE INDEX jobs_by_session ON jobs (session, created_at);
+    CREATE INDEX jobs_by_time ON jobs (created_at);
+"];
+
+/// May run twice: alone, after a transaction it shared with others has failed.
+type Write = Box<dyn Fn(&Connection) -> rusqlite::Result<i64> + Send>;
+type Read = Box<dyn FnOnce(&Connection) + Send>;
+
+enum Request {
+    Write { write: Write, reply: oneshot::Sender<Result<i64, StoreError>> },
+    Read(Read),
+    Flush(oneshot::Sender<()>),
+}
+
+struct Inner {
+    path: PathBuf,
+    /// `None` only while the last handle is being dropped.
+    queue: Option<mpsc::Sender<Request>>,
+    writer: Mutex<Option<JoinHandle<()>>>,
+}
+
+impl Store {
+    /// Opens the database, making it and its folder (owner-only) when missing. Blocking, about a millisecond.
+    pub fn open(path: &Path) -> Result<Self, StoreError> {
+        create_if_missing(path)?;
+        let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+        let connection = Connection::open_with_flags(path, flags).map_err(|source| StoreError::of(path, BUSY_WAIT, source))?;
+        Self::start(path.to_owned(), connection)
+    }
+
+    /// A database of its own that is gone with the last handle.
+    pub fn in_memory() -> Result<Self, StoreError> {
+        let path = PathBuf::from(IN_MEMORY);
+        let connection = Connection::open_in_memory().map_err(|source| StoreError::of(&path, BUSY_WAIT, source))?;
+        Self::start(path, connection)
+    }
+
+    fn start(path: PathBuf, mut connection: Connection) -> Result<Self, StoreError> {
+        prepare(&path, &mut connection)?;
+        let (queue, requests) = mpsc::channel(QUEUE_CAPACITY);
+        let writer = Writer { path: path.clone(), connection, requests };
+        let thread = std::thread::Builder::new()
+            .name("zapmyco-store".into())
+            .spawn(move || writer.run())
+            .map_err(|source| StoreError::Thread { path: path.clone(), source: Arc::new(source) })?;
+        Ok(Self { inner: Arc::new(Inner { path, queue: Some(queue), writer: Mutex::new(Some(thread)) }) })
+    }
+
+    pub fn path(&self) -> &Path {
+        &self.inner.path
+    }
+
+    /// Everything sent before this call is on disk, or its sender has been told why not.
+    pub async fn flush(&self) -> Result<(), StoreError> {
+        let (reply, answer) = oneshot::channel();
+        self.send(Request::Flush(reply)).await?;
+        answer.await.map_err(|_| self.closed())
+    }
+
+    /// Runs one write; returns when it is committed. Once sent it happens even if this future is dropped.
+    pub(super) async fn write(&self, write: impl Fn(&Connection) -> rusqlite::Result<i64> + Send + 'static) -> Result<i64, StoreError> {
+        let (reply, answer) = oneshot::channel();
+        self.send(Request::Write { write: Box::new(write), reply }).await?;
+        answer.await.map_err(|_| self.closed())?
+    }
+
+    /// Runs one read, after all writes sent before it.
+    pub(super) async fn read<T: Send + 'static>(
+        &self,
+        table: &'static str,
+        read: impl FnOnce(&Connection) -> rusqlite::Result<T> + Send + 'static,
+    ) -> Result<T, StoreError> {
+        let (reply, answer) = oneshot::channel();
+        let read = move |connection: &Connection| {
+            // The one who asked may have gone; then nobody misses the answer.
+            let _ = reply.send(read(connection));
+        };
+        self.send(Request::Read(Box::new(read))).await?;
+        let result = answer.await.map_err(|_| self.closed())?;
+        result.map_err(|source| match source {
+            rusqlite::Error::FromSqlConversionFailure(..) | rusqlite::Error::InvalidColumnType(..) => {
+                StoreError::BadRow { path: self.inner.path.clone(), table, source: Arc::new(source) }
+            }
+            source => StoreError::of(&self.inner.path, BUSY_WAIT, source),
+        })
+    }
+
+    async fn send(&self, request: Request) -> Result<(), StoreError> {
+        let queue = self.inner.queue.as_ref().ok_or_else(|| self.closed())?;
+        queue.send(request).await.map_err(|_| self.closed())
+    }
+
+    fn closed(&self) -> StoreError {
+        StoreError::Closed { path: self.inner.path.clone() }
+    }
+}
+
+impl fmt::Debug for Store {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Store").field("path", &self.inner.path).finish_non_exhaustive()
+    }
+}
+
+impl Drop for Inner {
+    fn drop(&mut self) {
+        // A closed queue is worked off to its end; then the thread ends.
+        self.queue = None;
+        if let Some(writer) = self.writer.get_mut().unwrap_or_else(PoisonError::into_inner).take() {
+            // A writer that panicked has told each sender by dropping the replies.
+            let _ = writer.join();
+        }
+    }
+}
+
+struct Writer {
+    path: PathBuf,
+    connection: Connection,
+    requests: mpsc::Receiver<Request>,
+}
+
+struct Waiting {
+    write: Write,
+    reply: oneshot::Sender<Result<i64, StoreError>>,
+}
+
+impl Writer {
+    fn run(mut self) {
+        let mut waiting = Vec::new();
+        let mut next = self.requests.blocking_recv();
+        while let Some(request) = next {
+            match request {
+                Request::Write { write, reply } => waiting.push(Waiting { write, reply }),
+                Request::Read(read) => {
+                    self.commit(&mut waiting);
+                    read(&self.connection);
+                }
+                Request::Flush(reply) => {
+                    self.commit(&mut waiting);
+                    let _ = reply.send(());
+                }
+            }
+            next = match self.requests.try_recv() {
+                Ok(request) if waiting.len() < QUEUE_CAPACITY => Some(request),
+                Ok(request) => {
+                    self.commit(&mut waiting);
+                    Some(request)
+                }
+                Err(_) => {
+                    self.commit(&mut waiting);
+                    self.requests.blocking_recv()
+                }
+            };
+        }
+        self.commit(&mut waiting);
+    }
+
+    /// All in one transaction; when that fails, one by one, so that each learns its own fate.
+    fn commit(&mut self, waiting: &mut Vec<Waiting>) {
+        if waiting.len() > 1
+            && let Ok(values) = transaction(&mut self.connection, waiting.iter().map(|waiting| &waiting.write))
+        {
+            for (waiting, value) in waiting.drain(..).zip(values) {
+                let _ = waiting.reply.send(Ok(value));
+            }
+            return;
+        }
+        for Waiting { write, reply } in waiting.drain(..) {
+            let result = transaction(&mut self.connection, [&write])
+                .map(|values| values.first().copied().unwrap_or_default())
+                .map_err(|source| StoreError::of(&self.path, BUSY_WAIT, source));
+            let _ = reply.send(result);
+        }
+    }
+}
+
+fn transaction<'w>(connection: &mut Connection, writes: impl IntoIterator<Item = &'w Write>) -> rusqlite::Result<Vec<i64>> {
+    // Immediate: a transaction that begins by reading cannot wait for its turn to write, it would fail at once.
+    let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
+    let values = writes.into_iter().map(|write| write(&transaction)).collect::<rusqlite::Result<_>>()?;
+    transaction.commit()?;
+    Ok(values)
+}
+
+/// An empty file is an empty database. It is put in place by a link, never opened here: closing a descriptor of the
+/// file would release the locks that another connection of this process holds on it.
+fn create_if_missing(path: &Path) -> Result<(), StoreError> {
+    if path.exists() {
+        return Ok(());
+    }
+    let folder = path.parent().unwrap_or(Path::new("."));
+    files::create_private_folder(folder).map_err(|error| StoreError::Folder(Arc::new(error)))?;
+    let create = || match tempfile::Builder::new().prefix(".new-").tempfile_in(folder)?.into_temp_path().persist_noclobber(path) {
+        Err(error) if error.error.kind() != std::io::ErrorKind::AlreadyExists => Err(error.error),
+        Ok(()) | Err(_) => Ok(()),
+    };
+    create().map_err(|source: std::io::Error| StoreError::Create { path: path.to_owned(), source: Arc::new(source) })
+}
+
+fn prepare(path: &Path, connection: &mut Connection) -> Result<(), StoreError> {
+    let deadline = Instant::now() + BUSY_WAIT;
+    loop {
+        match set_up(connection) {
+            Ok(version) if version > SCHEMA_VERSION => {
+                return Err(StoreError::NewerVersion { path: path.to_owned(), found: version, known: SCHEMA_VERSION });
+            }
+            Ok(_) => return Ok(()),
+            // The change to WAL does not wait for others by itself.
+            Err(error) if is_busy(&error) && Instant::now() < deadline => std::thread::sleep(Duration::from_millis(5)),
+            Err(source) => return Err(StoreError::of(path, BUSY_WAIT, source)),
+        }
+    }
+}
+
+fn is_busy(error: &rusqlite::Error) -> bool {
+    matches!(error.sqlite_error_code(), Some(rusqlite::ErrorCode::DatabaseBusy | rusqlite::ErrorCode::DatabaseLocked))
+}
+
+/// Gives the version found; one that is too high is left untouched.
+fn set_up(connection: &mut Connection) -> rusqlite::Result<i64> {
+    connection.busy_timeout(BUSY_WAIT)?;
+    let found = version(connection)?;
+    if found > SCHEMA_VERSION {
+        return Ok(found);
+    }
+    connection.pragma_update(None, "cache_size", -CACHE_KIB)?;
+    connection.pragma_update_and_check(None, "journal_mode", "wal", |_| Ok(()))?;
+    connection.pragma_update(None, "synchronous", "normal")?;
+    connection.pragma_update_and_check(None, "journal_size_limit", LOG_SIZE_LIMIT, |_| Ok(()))?;
+    if found == SCHEMA_VERSION {
+        return Ok(found);
+    }
+    let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
+    // Another process may have been faster.
+    let found = version(&transaction)?;
+    for migration in MIGRATIONS.iter().skip(usize::try_from(found).unwrap_or_default()) {
+        transaction.execute_batch(migration)?;
+    }
+    if found < SCHEMA_VERSION {
+        transaction.pragma_update(None, "user_version", SCHEMA_VERSION)?;
+    }
+    transaction.commit()?;
+    Ok(found)
+}
+
+fn version(connection: &Connection) -> rusqlite::Result<i64> {
+    connection.pragma_query_value(None, "user_version", |row| row.get(0))
+}
+
+/// Encoding of the columns that all tables share.
+pub(super) mod columns {
+    use std::ffi::OsString;
+    use std::os::unix::ffi::{OsStrExt, OsStringExt};
+    use std::path::{Path, PathBuf};
+
+    use chrono::{DateTime, Local, Utc};
+    use rusqlite::Row;
+    use rusqlite::types::Type;
+
+    /// A stored text that is not what its column holds.
+    #[derive(Debug, thiserror::Error)]
+    #[error("`{0}` is not a time")]
+    struct NotATime(i64);
+
+    /// Microseconds since 1970.
+    pub fn time(at: DateTime<Local>) -> i64 {
+        at.timestamp_micros()
+    }
+
+    pub fn read_time(row: &Row<'_>, column: usize) -> rusqlite::Result<DateTime<Local>> {
+        to_time(column, row.get(column)?)
+    }
+
+    pub fn read_optional_time(row: &Row<'_>, column: usize) -> rusqlite::Result<Option<DateTime<Local>>> {
+        row.get::<_, Option<i64>>(column)?.map(|micros| to_time(column, micros)).transpose()
+    }
+
+    fn to_time(column: usize, micros: i64) -> rusqlite::Result<DateTime<Local>> {
+        DateTime::<Utc>::from_timestamp_micros(micros)
+            .map(|at| at.with_timezone(&Local))
+            .ok_or_else(|| rusqlite::Error::FromSqlConversionFailure(column, Type::Integer, Box::new(NotATime(micros))))
+    }
+
+    /// Paths are bytes, which need not be UTF-8.
+    pub fn path(path: &Path) -> Vec<u8> {
+        path.as_os_str().as_bytes().to_vec()
+    }
+
+    pub fn read_path(row: &Row<'_>, column: usize) -> rusqlite::Result<PathBuf> {
+        Ok(PathBuf::from(OsString::from_vec(row.get(column)?)))
+    }
+
+    /// A text that is parsed: an id, or JSON.
+    pub fn read_parsed<T, E: std::error::Error + Send + Sync + 'static>(
+        row: &Row<'_>,
+        column: usize,
+        parse: impl FnOnce(&str) -> Result<T, E>,
+    ) -> rusqlite::Result<T> {
+        let text: String = row.get(column)?;
+        parse(&text).map_err(|error| rusqlite::Error::FromSqlConversionFailure(column, Type::Text, Box::new(error)))
+    }
+
+    pub fn read_optional_parsed<T, E: std::error::Error + Send + Sync + 'static>(
+        row: &Row<'_>,
+        column: usize,
+        parse: impl FnOnce(&str) -> Result<T, E>,
+    ) -> rusqlite::Result<Option<T>> {
+        match row.get_ref(column)? {
+            rusqlite::types::ValueRef::Null => Ok(None),
+            _ => read_parsed(row, column, parse).map(Some),
+        }
+    }
+
+    pub fn read_json(row: &Row<'_>, column: usize) -> rusqlite::Result<serde_json::Value> {
+        read_parsed(row, column, |text| serde_json::from_str(text))
+    }
+}
