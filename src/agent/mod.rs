@@ -1,11 +1,14 @@
 //! The conversation engine: sessions, turns, tool batches, the inbox. It starts no process and prints nothing.
 
 pub mod event;
+pub mod inbox;
 pub mod state;
 pub mod tool;
 
+pub use event::{Event, EventKind, EventSink, InputSource, TurnCause, TurnEnd};
+pub use inbox::{Delivery, Inbox, InboxRefusal, Input, Receipt, Urgency};
+
 pub mod history;
-pub mod inbox;
 pub mod instructions;
 pub mod prompt;
 pub mod session;

@@ -3,8 +3,8 @@
 pub mod model;
 
 pub use model::{
-    Block, Message, Model, ModelError, ModelErrorKind, ModelEvent, Prefix, Reply, Request, Role, StopReason, ToolDeclaration, ToolUse,
-    Usage, WireFormat,
+    Block, CONTEXT_TAG, Message, Model, ModelError, ModelErrorKind, ModelEvent, Prefix, Reply, Request, Role, StopReason, ToolDeclaration,
+    ToolUse, Usage, WireFormat,
 };
 
 pub mod anthropic;

@@ -99,6 +99,10 @@ impl Message {
     }
 }
 
+/// How a user message begins that carries context (instructions, date, git state) instead of a task. Whoever looks for
+/// the first thing a person said leaves such messages out.
+pub const CONTEXT_TAG: &str = "<context name=";
+
 /// What stands first in every request of a session and never changes within it: tools, then system prompt.
 #[derive(Debug, PartialEq)]
 pub struct Prefix {
