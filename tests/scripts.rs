@@ -1,1 +1,269 @@
-//! Flow: scripts.
+//! The script format: what is refused when a file is read, and what a scripted model answers.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::StreamExt;
+use serde_json::json;
+use zapmyco::ids::SessionId;
+use zapmyco::models::scripted::{Script, ScriptContext, scripted};
+use zapmyco::models::{Block, Message, Model, ModelError, ModelErrorKind, ModelEvent, Prefix, Reply, Request, Role, StopReason, ToolUse};
+
+fn refused(text: &str) -> String {
+    match Script::parse("plan.yaml", text) {
+        Ok(_) => panic!("accepted: {text}"),
+        Err(error) => error.to_string(),
+    }
+}
+
+fn model(text: &str) -> Arc<dyn Model> {
+    let script = Script::parse("plan.yaml", text).unwrap_or_else(|error| panic!("{error}"));
+    scripted(Arc::new(script), ScriptContext { cwd: PathBuf::from("/project"), idle_limit: Duration::from_millis(20) })
+}
+
+/// A conversation as a session would build it.
+struct Talk {
+    messages: Vec<Arc<Message>>,
+    tool_use: ToolUse,
+}
+
+impl Talk {
+    fn new(task: &str) -> Self {
+        let context = Message::user("<context kind=\"date\">2026-06-06</context>");
+        Self { messages: vec![Arc::new(context), Arc::new(Message::user(task))], tool_use: ToolUse::Allowed }
+    }
+
+    /// The answer's calls get these results; they become the next user message.
+    fn step(&mut self, reply: Reply, results: &[(&str, bool)]) {
+        let ids: Vec<String> = reply.message.tool_uses().map(|(id, ..)| id.to_owned()).collect();
+        assert_eq!(ids.len(), results.len());
+        let blocks = ids.into_iter().zip(results).map(|(tool_use_id, (text, is_error))| Block::ToolResult {
+            tool_use_id,
+            text: (*text).to_owned(),
+            is_error: *is_error,
+        });
+        let blocks = blocks.collect();
+        self.messages.push(Arc::new(reply.message));
+        self.messages.push(Arc::new(Message { role: Role::User, blocks }));
+    }
+
+    async fn ask(&self, model: &Arc<dyn Model>) -> (Vec<ModelEvent>, Result<Reply, ModelError>) {
+        let request = Request {
+            session: SessionId::new_main(),
+            prefix: Arc::new(Prefix { tools: Vec::new(), system: "be brief".to_owned() }),
+            messages: self.messages.clone(),
+            tool_use: self.tool_use,
+            max_tokens: None,
+            reasoning: None,
+        };
+        let mut stream = model.stream(request);
+        let mut events = Vec::new();
+        while let Some(item) = stream.next().await {
+            match item {
+                Ok(ModelEvent::Finished(reply)) => return (events, Ok(reply)),
+                Ok(event) => events.push(event),
+                Err(error) => return (events, Err(error)),
+            }
+        }
+        panic!("the stream had no end");
+    }
+
+    async fn reply(&self, model: &Arc<dyn Model>) -> Reply {
+        self.ask(model).await.1.unwrap()
+    }
+
+    async fn error(&self, model: &Arc<dyn Model>) -> ModelError {
+        self.ask(model).await.1.unwrap_err()
+    }
+}
+
+fn inputs(reply: &Reply) -> Vec<serde_json::Value> {
+    reply.message.tool_uses().map(|(.., input)| input.clone()).collect()
+}
+
+#[test]
+fn mistakes_in_a_file_are_told_with_place_and_remedy() {
+    let table = [
+        ("scripts: []\n", "script plan.yaml: `version` is missing; write `version: 1` first"),
+        ("version: 2\nscripts: []\n", "script plan.yaml: version 2 is not known; this program plays version 1"),
+        ("version: 1\nscripts: []\n", "script plan.yaml: `scripts` is empty; give at least one with `turns`"),
+        ("version: 1\nscripts:\n- match: x\n", "script plan.yaml: script 1 has no turns"),
+        (
+            "version: 1\nscripts:\n- turns:\n  - text: a\n  - delay_ms: 3\n",
+            "script plan.yaml: script 1, turn 1: give at least one of `text`, `thinking`, `calls`, `fault`",
+        ),
+        ("version: 1\nscripts:\n- turns:\n  - txet: a\n", "script plan.yaml, line 4: unknown key `txet`; the nearest known key is `text`"),
+        (
+            "version: 1\nscript:\n- turns:\n  - text: a\n",
+            "script plan.yaml, line 2: unknown key `script`; the nearest known key is `scripts`",
+        ),
+        (
+            "{\"version\": 1,\n \"scripts\": [{\"turns\": [\n  {\"call\": []}]}]}",
+            "script plan.yaml, line 3: unknown key `call`; the nearest known key is `calls`",
+        ),
+        (
+            "version: 1\nscripts:\n- turns:\n  - calls: [{name: Read, input: [1]}]\n",
+            "script plan.yaml: script 1, turn 0: `input` of call 1 is not an object",
+        ),
+    ];
+    for (text, message) in table {
+        assert_eq!(refused(text), message);
+    }
+    let pattern = refused("version: 1\nscripts:\n- match: '('\n  turns: [{text: a}]\n");
+    assert!(pattern.starts_with("script plan.yaml: script 1: `match` is not a regular expression: "), "{pattern}");
+    let template = refused("version: 1\nscripts:\n- turns: [{text: '{{ results[ }}'}]\n");
+    assert!(template.starts_with("script plan.yaml: script 1, turn 0, text: syntax error"), "{template}");
+    let nested = refused("version: 1\nscripts:\n- turns: [{calls: [{name: Read, input: {a: [{b: '{% if %}'}]}}]}]\n");
+    assert!(nested.starts_with("script plan.yaml: script 1, turn 0, input of call 1: syntax error"), "{nested}");
+    let fault = refused("version: 1\nscripts:\n- turns: [{fault: expload}]\n");
+    assert!(fault.starts_with("script plan.yaml, line 3: unknown variant `expload`, expected one of "), "{fault}");
+}
+
+#[test]
+fn a_missing_or_huge_file_is_named() {
+    let folder = tempfile::tempdir().unwrap();
+    let missing = folder.path().join("none.yaml");
+    let error = Script::load(&missing).err().unwrap().to_string();
+    assert!(error.starts_with(&format!("cannot read script {}: ", missing.display())), "{error}");
+    let huge = folder.path().join("huge.yaml");
+    std::fs::File::create(&huge).unwrap().set_len(5 << 20).unwrap();
+    let error = Script::load(&huge).err().unwrap().to_string();
+    assert_eq!(error, format!("script {} is larger than 4194304 bytes", huge.display()));
+}
+
+#[tokio::test]
+async fn the_first_script_that_fits_the_task_is_played() {
+    let model = model(
+        r#"{"version": 1, "scripts": [
+            {"match": "^child (\\d)", "turns": [{"text": "child {{ task | regex_find('child (.)') }} in {{ cwd }}"}]},
+            {"turns": [{"text": "main, turn {{ turn }}"}]}
+        ]}"#,
+    );
+    assert_eq!(model.name(), "script/plan.yaml");
+    assert_eq!(Talk::new("child 7: look").reply(&model).await.message.text(), "child 7 in /project");
+    assert_eq!(Talk::new("something else").reply(&model).await.message.text(), "main, turn 0");
+}
+
+#[tokio::test]
+async fn a_task_that_nothing_fits_and_a_turn_too_many_are_mismatches() {
+    let model = model("version: 1\nscripts:\n- match: ^only this$\n  turns: [{calls: [{name: Glob}]}]\n");
+    let error = Talk::new("that").error(&model).await;
+    assert_eq!(error.kind, ModelErrorKind::ScriptMismatch);
+    assert_eq!(error.message, "script plan.yaml: no script has a `match` that fits the task `that`");
+    let mut talk = Talk::new("only this");
+    let reply = talk.reply(&model).await;
+    assert_eq!(inputs(&reply), [json!({})]);
+    talk.step(reply, &[("a.rs", false)]);
+    let error = talk.error(&model).await;
+    assert_eq!(error.kind, ModelErrorKind::ScriptMismatch);
+    assert_eq!(error.message, "script plan.yaml: script 1 has 1 turn, but the session asks for turn 1");
+}
+
+#[tokio::test]
+async fn calls_use_the_results_of_the_batch_before() {
+    let model = model(
+        r#"
+version: 1
+scripts:
+- turns:
+  - text: starting
+    thinking: three of them
+    calls:
+    - {name: subagent, input: {action: spawn, task: "{{ item }}"}, each: "{{ ['a', 'b'] }}"}
+  - calls:
+    - name: subagent
+      input:
+        action: poll
+        subagent_ids: "{{ results | map('regex_find', 'sa_[0-9]{8}_[0-9a-f]{8}') | list }}"
+        wait_secs: "{{ 10 }}"
+        note: "{{ turn }} and {{ results | length }}"
+  - text: |
+      {% for result in results %}
+      - {{ result | lines | first }}
+      {% endfor %}
+      {{ history[0] | length }} started, failed: {{ failed | json }}
+"#,
+    );
+    let mut talk = Talk::new("go");
+    let reply = talk.reply(&model).await;
+    assert_eq!(reply.stop, StopReason::ToolUse);
+    assert_eq!(reply.message.blocks[0], Block::Thinking { text: "three of them".to_owned(), signature: None });
+    assert_eq!(reply.message.tool_uses().map(|(id, ..)| id).collect::<Vec<_>>(), ["call_0_0", "call_0_1"]);
+    assert_eq!(inputs(&reply), [json!({"action": "spawn", "task": "a"}), json!({"action": "spawn", "task": "b"})]);
+    talk.step(reply, &[("[SubAgent] sa_20260606_00000001: running", false), ("[SubAgent] sa_20260606_00000002: running", false)]);
+    let reply = talk.reply(&model).await;
+    let ids = json!(["sa_20260606_00000001", "sa_20260606_00000002"]);
+    assert_eq!(inputs(&reply), [json!({"action": "poll", "subagent_ids": ids, "wait_secs": 10, "note": "1 and 2"})]);
+    talk.step(reply, &[("first line\nsecond", true)]);
+    let reply = talk.reply(&model).await;
+    assert_eq!(reply.stop, StopReason::EndTurn);
+    assert_eq!(reply.message.text(), "- first line\n2 started, failed: [true]\n");
+}
+
+#[tokio::test]
+async fn an_undefined_value_names_file_script_turn_and_place() {
+    let model = model("version: 1\nscripts:\n- turns: [{text: 'a {{ results[3] }}'}]\n");
+    let error = Talk::new("x").error(&model).await;
+    assert_eq!(error.kind, ModelErrorKind::ScriptMismatch);
+    assert!(error.message.starts_with("script plan.yaml: script 1, turn 0, text: undefined value"), "{}", error.message);
+    let model = self::model("version: 1\nscripts:\n- turns: [{calls: [{name: Read, input: {id: \"{{ task | regex_find('sa_') }}\"}}]}]\n");
+    let error = Talk::new("x").error(&model).await;
+    let expected = "script plan.yaml: script 1, turn 0, call 1: invalid operation: regex_find: nothing matches `sa_`";
+    assert_eq!(error.message, expected);
+}
+
+#[tokio::test]
+async fn a_template_cannot_run_away() {
+    let model = model(
+        "version: 1\nscripts:\n- turns: [{text: '{% for a in range(10000) %}{% for b in range(10000) %}x{% endfor %}{% endfor %}'}]\n",
+    );
+    let error = Talk::new("x").error(&model).await;
+    assert!(error.message.contains("ran out of fuel"), "{}", error.message);
+}
+
+#[tokio::test]
+async fn text_is_streamed_in_pieces_that_make_the_answer() {
+    let model =
+        model("version: 1\nscripts:\n- turns: [{text: 'grüße an alle', usage: {input_tokens: 5, output_tokens: 6}, delay_ms: 1}]\n");
+    let (events, reply) = Talk::new("x").ask(&model).await;
+    let pieces: Vec<&str> = events.iter().map(|event| if let ModelEvent::TextDelta(text) = event { text.as_str() } else { "" }).collect();
+    assert!(pieces.len() > 1);
+    assert_eq!(pieces.concat(), "grüße an alle");
+    let usage = reply.unwrap().usage;
+    assert_eq!((usage.input, usage.output, usage.total()), (5, 6, 11));
+}
+
+#[tokio::test]
+async fn every_fault_is_the_error_of_the_real_wire() {
+    let table = [
+        ("cut", ModelErrorKind::Interrupted, Some(200), Some("half")),
+        ("stall", ModelErrorKind::TimedOut, Some(200), Some("half")),
+        ("empty", ModelErrorKind::Empty, Some(200), None),
+        ("garbled", ModelErrorKind::Garbled, Some(200), None),
+        ("rate_limited", ModelErrorKind::RateLimited, Some(429), None),
+        ("overloaded", ModelErrorKind::Overloaded, Some(529), None),
+        ("server_error", ModelErrorKind::ServerError, Some(500), None),
+        ("unauthorized", ModelErrorKind::Unauthorized, Some(401), None),
+        ("invalid_request", ModelErrorKind::InvalidRequest, Some(400), None),
+        ("context_too_long", ModelErrorKind::ContextTooLong, Some(400), None),
+        ("not_found", ModelErrorKind::NotFound, Some(404), None),
+        ("quota_exhausted", ModelErrorKind::QuotaExhausted, Some(402), None),
+        ("connect", ModelErrorKind::Connect, None, None),
+    ];
+    for (fault, kind, status, partial) in table {
+        let model = model(&format!("version: 1\nscripts:\n- turns: [{{text: half1234, fault: {fault}}}]\n"));
+        let error = Talk::new("x").error(&model).await;
+        assert_eq!((error.kind, error.status), (kind, status), "{fault}");
+        assert_eq!(error.partial.map(|message| message.text()).as_deref(), partial, "{fault}");
+        assert!(error.message.ends_with("(scripted fault, script 1, turn 0)"), "{}", error.message);
+    }
+}
+
+#[tokio::test]
+async fn a_closing_report_may_not_call_tools() {
+    let model = model("version: 1\nscripts:\n- turns: [{text: a, calls: [{name: Glob}]}]\n");
+    let mut talk = Talk::new("x");
+    talk.tool_use = ToolUse::Forbidden;
+    assert_eq!(talk.error(&model).await.kind, ModelErrorKind::ScriptMismatch);
+}

@@ -1,1 +1,0 @@
-//! Replies from a script file: tests, examples, the demo.
