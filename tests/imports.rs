@@ -1,1 +1,120 @@
-//! Flow: imports.
+//! Who may import whom: the table of ARCHITECTURE.md as data, held against every `crate::` path in `src`.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+/// Folder (or single file) of `src`, and what it may name.
+const MAY_IMPORT: &[(&str, &[&str])] = &[
+    ("ids", &[]),
+    ("clock", &[]),
+    ("files", &[]),
+    ("text", &["ids"]),
+    ("config", &["ids", "files"]),
+    ("supervisor", &["clock", "files", "config"]),
+    ("models", &["ids", "clock", "files", "config"]),
+    ("store", &["ids", "clock", "files", "config", "models"]),
+    ("permissions", &["ids", "clock", "files", "config", "supervisor"]),
+    ("agent", &["ids", "clock", "text", "config", "models", "store", "permissions"]),
+    ("subagents", &["ids", "clock", "files", "text", "config", "supervisor", "models", "store", "permissions", "agent"]),
+    ("tools", &["ids", "clock", "files", "text", "config", "supervisor", "models", "store", "permissions", "agent", "subagents"]),
+    ("app", &["ids", "clock", "files", "text", "config", "supervisor", "models", "store", "permissions", "agent", "subagents", "tools"]),
+    ("cli", &["app", "agent", "subagents", "models", "permissions", "store", "text", "config", "ids", "clock"]),
+];
+
+/// Narrower still: of these folders only these parts.
+const ONLY_PARTS: &[(&str, &str, &[&str])] =
+    &[("supervisor", "config", &["layout", "JobFolder", "Stream", "environment"]), ("permissions", "supervisor", &["plan"])];
+
+#[test]
+fn every_folder_imports_only_what_the_table_allows() {
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
+    let table: BTreeMap<&str, &[&str]> = MAY_IMPORT.iter().copied().collect();
+    let mut offences = Vec::new();
+    for file in rust_files(&source) {
+        let relative = file.strip_prefix(&source).unwrap();
+        let folder = relative.components().next().unwrap().as_os_str().to_str().unwrap().trim_end_matches(".rs");
+        if folder == "lib" || folder == "main" {
+            continue;
+        }
+        let Some(allowed) = table.get(folder) else {
+            offences.push(format!("{}: folder `{folder}` is not in the table", relative.display()));
+            continue;
+        };
+        for (line_number, path) in crate_paths(&std::fs::read_to_string(&file).unwrap()) {
+            let mut parts = path.split("::");
+            let target = parts.next().unwrap();
+            let part = parts.next().unwrap_or("");
+            let forbidden_part =
+                ONLY_PARTS.iter().any(|(from, to, only)| *from == folder && *to == target && !part.is_empty() && !only.contains(&part));
+            if target != folder && (!allowed.contains(&target) || forbidden_part) {
+                offences.push(format!("src/{}:{line_number}: `{folder}` may not import `{target}::{part}`", relative.display()));
+            }
+        }
+    }
+    assert!(offences.is_empty(), "{}", offences.join("\n"));
+}
+
+fn rust_files(folder: &Path) -> Vec<PathBuf> {
+    let mut files = Vec::new();
+    for entry in std::fs::read_dir(folder).unwrap().flatten() {
+        let path = entry.path();
+        if path.is_dir() {
+            files.extend(rust_files(&path));
+        } else if path.extension().is_some_and(|extension| extension == "rs") {
+            files.push(path);
+        }
+    }
+    files.sort();
+    files
+}
+
+/// Every `crate::a::b` outside comments, with its line; `crate::{a::b, c}` gives one path per entry.
+fn crate_paths(text: &str) -> Vec<(usize, String)> {
+    let mut paths = Vec::new();
+    let mut depth_of_group: Option<usize> = None;
+    for (index, line) in text.lines().enumerate() {
+        let code = line.split("//").next().unwrap_or("");
+        if let Some(depth) = depth_of_group {
+            let names = code.trim().split(',').map(str::trim).filter(|name| !name.is_empty() && !name.starts_with('}'));
+            if depth == 1 {
+                paths.extend(names.map(|name| (index + 1, name.to_owned())));
+            }
+            let opened = code.matches('{').count();
+            let closed = code.matches('}').count();
+            let now = (depth + opened).saturating_sub(closed);
+            depth_of_group = (now > 0).then_some(now);
+            continue;
+        }
+        for (position, _) in code.match_indices("crate::") {
+            let rest = &code[position + "crate::".len()..];
+            if let Some(group) = rest.strip_prefix('{') {
+                let inside = group.split('}').next().unwrap_or("");
+                paths.extend(inside.split(',').map(str::trim).filter(|name| !name.is_empty()).map(|name| (index + 1, name.to_owned())));
+                if !group.contains('}') {
+                    depth_of_group = Some(1 + group.matches('{').count());
+                }
+                continue;
+            }
+            let path: String = rest.chars().take_while(|c| c.is_alphanumeric() || matches!(c, '_' | ':')).collect();
+            let path = path.trim_end_matches(':').to_owned();
+            match rest[path.len()..].strip_prefix("::{") {
+                // `crate::a::{B, c}`: every entry is a part of `a`.
+                Some(group) if !path.contains("::") => {
+                    let inside = group.split('}').next().unwrap_or("");
+                    let entries = inside.split(',').map(str::trim).filter(|name| !name.is_empty());
+                    paths.extend(entries.map(|name| (index + 1, format!("{path}::{name}"))));
+                    paths.push((index + 1, path.clone()));
+                }
+                _ => paths.push((index + 1, path)),
+            }
+        }
+    }
+    paths
+}
+
+#[test]
+fn the_reader_of_imports_sees_every_form() {
+    let text = "use crate::a::B;\nuse crate::{c, d::E};\n// use crate::no;\nfn f() { crate::g::h() }\nuse crate::i::{J, k};\nuse crate::{\n    l,\n    m::N,\n};\n";
+    let found: Vec<String> = crate_paths(text).into_iter().map(|(_, path)| path).collect();
+    assert_eq!(found, ["a::B", "c", "d::E", "g::h", "i::J", "i::k", "i", "l", "m::N"]);
+}

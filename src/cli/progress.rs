@@ -1,1 +1,173 @@
-//! What a person sees on stderr while a run goes on.
+//! What a person sees on stderr while a run goes on: a spinner and one line per child on a terminal, plain lines
+//! elsewhere. Never anything on stdout.
+
+use std::collections::HashMap;
+use std::io::{IsTerminal, Write};
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+use indicatif::{MultiProgress, ProgressBar, ProgressDrawTarget, ProgressStyle};
+use serde_json::Value;
+
+use crate::agent::event::{Event, EventKind, EventSink, InputSource};
+use crate::config::Environment;
+use crate::ids::JobId;
+use crate::text::units;
+
+/// How much is shown.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Detail {
+    /// Only what a person must know: retries, denials, notices.
+    Quiet,
+    Normal,
+}
+
+/// The sink that draws.
+pub struct Progress {
+    detail: Detail,
+    surface: Mutex<Surface>,
+}
+
+enum Surface {
+    Plain,
+    Terminal { group: MultiProgress, main: ProgressBar, jobs: HashMap<JobId, ProgressBar> },
+}
+
+/// Longest text shown of a title or an argument, in characters.
+const SHOWN_MAX: usize = 100;
+
+impl Progress {
+    pub fn new(detail: Detail, environment: &Environment) -> Self {
+        let dumb = environment.get("TERM").is_none_or(|term| term == "dumb");
+        let animated = detail == Detail::Normal && !dumb && std::io::stderr().is_terminal();
+        let surface = if animated { Self::terminal(environment) } else { Surface::Plain };
+        Self { detail, surface: Mutex::new(surface) }
+    }
+
+    fn terminal(environment: &Environment) -> Surface {
+        let group = MultiProgress::with_draw_target(ProgressDrawTarget::stderr_with_hz(10));
+        let template = if environment.is_set("NO_COLOR") { "{spinner} {wide_msg}" } else { "{spinner:.cyan} {wide_msg}" };
+        let main = group.add(ProgressBar::new_spinner());
+        if let Ok(style) = ProgressStyle::with_template(template) {
+            main.set_style(style);
+        }
+        main.enable_steady_tick(Duration::from_millis(120));
+        Surface::Terminal { group, main, jobs: HashMap::new() }
+    }
+
+    /// Takes the moving lines away, so that the answer stands alone.
+    pub fn clear(&self) {
+        let mut surface = self.surface.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Surface::Terminal { group, main, jobs } = &mut *surface {
+            for (_, bar) in jobs.drain() {
+                bar.finish_and_clear();
+            }
+            main.finish_and_clear();
+            let _ = group.clear();
+        }
+        *surface = Surface::Plain;
+    }
+
+    /// A line that stays.
+    fn say(&self, line: &str) {
+        let surface = self.surface.lock().unwrap_or_else(PoisonError::into_inner);
+        match &*surface {
+            Surface::Plain => {
+                let _ = writeln!(std::io::stderr(), "{line}");
+            }
+            Surface::Terminal { group, .. } => {
+                let _ = group.println(line);
+            }
+        }
+    }
+
+    /// What goes on now: the spinner's text, or a plain line.
+    fn doing(&self, text: String) {
+        let surface = self.surface.lock().unwrap_or_else(PoisonError::into_inner);
+        match &*surface {
+            Surface::Plain => {
+                let _ = writeln!(std::io::stderr(), "- {text}");
+            }
+            Surface::Terminal { main, .. } => main.set_message(text),
+        }
+    }
+
+    fn thinking(&self) {
+        if let Surface::Terminal { main, .. } = &*self.surface.lock().unwrap_or_else(PoisonError::into_inner) {
+            main.set_message("waiting for the model");
+        }
+    }
+
+    fn job_started(&self, job: &JobId, title: &str) {
+        let mut surface = self.surface.lock().unwrap_or_else(PoisonError::into_inner);
+        match &mut *surface {
+            Surface::Plain => {
+                let _ = writeln!(std::io::stderr(), "- {job} started: {}", shown(title));
+            }
+            Surface::Terminal { group, jobs, .. } => {
+                let bar = group.add(ProgressBar::new_spinner());
+                if let Ok(style) = ProgressStyle::with_template("  {spinner} {elapsed:>4} {wide_msg}") {
+                    bar.set_style(style);
+                }
+                bar.enable_steady_tick(Duration::from_millis(200));
+                bar.set_message(format!("{job}  {}", shown(title)));
+                jobs.insert(job.clone(), bar);
+            }
+        }
+    }
+
+    fn job_ended(&self, job: &JobId, line: &str) {
+        if let Surface::Terminal { jobs, .. } = &mut *self.surface.lock().unwrap_or_else(PoisonError::into_inner)
+            && let Some(bar) = jobs.remove(job)
+        {
+            bar.finish_and_clear();
+        }
+        self.say(line);
+    }
+}
+
+impl EventSink for Progress {
+    fn send(&self, event: &Event) {
+        let normal = self.detail == Detail::Normal;
+        match &event.kind {
+            EventKind::RequestRetried { attempt, wait_ms, reason } => {
+                self.say(&format!("- trying again in {} (try {attempt}): {}", wait(*wait_ms), shown(reason)));
+            }
+            EventKind::RequestWaiting { wait_ms, reason } if *wait_ms >= 1000 => {
+                self.say(&format!("- waiting {}: {}", wait(*wait_ms), shown(reason)));
+            }
+            EventKind::PermissionDenied { name, message, .. } => self.say(&format!("- {name} denied: {message}")),
+            EventKind::Notice { text } => self.say(&format!("- {text}")),
+            EventKind::TurnStarted { .. } if normal => self.thinking(),
+            EventKind::ToolStarted { name, input, .. } if normal => self.doing(format!("{name} {}", argument(input))),
+            EventKind::ToolEnded { name, is_error: true, preview, .. } if normal => {
+                self.say(&format!("- {name} failed: {}", shown(preview)));
+            }
+            EventKind::ToolResults { .. } if normal => self.thinking(),
+            EventKind::InputJoined { source: InputSource::TaskNotification, .. } if normal => {
+                self.doing("reading the notice of an ended job".to_owned());
+            }
+            EventKind::JobStarted { job, title, .. } if normal => self.job_started(job, title),
+            EventKind::JobEnded { job, title, status, duration_ms, .. } if normal => {
+                self.job_ended(job, &format!("- {job} {status} ({}): {}", wait(*duration_ms), shown(title)));
+            }
+            _ => {}
+        }
+    }
+}
+
+fn wait(milliseconds: u64) -> String {
+    units::seconds(Duration::from_millis(milliseconds))
+}
+
+/// The most telling argument of a call, in one line.
+fn argument(input: &Value) -> String {
+    let telling = ["action", "command", "file_path", "pattern", "task_id", "path"];
+    let text = telling.iter().find_map(|key| input.get(key)).and_then(Value::as_str).unwrap_or("");
+    shown(text)
+}
+
+/// One line without control characters, shortened.
+fn shown(text: &str) -> String {
+    units::one_line(text, SHOWN_MAX)
+}
