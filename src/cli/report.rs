@@ -218,8 +218,15 @@ mod tests {
 
     #[test]
     fn causes_are_said_once() {
-        let inner = std::io::Error::other("disk on fire");
-        let error = crate::files::FileError { action: "cannot create", path: "/x".into(), source: inner };
-        assert_eq!(with_causes(&error), "cannot create /x: disk on fire");
+        #[derive(Debug, thiserror::Error)]
+        #[error("cannot create {path}{tail}")]
+        struct Outer {
+            path: &'static str,
+            tail: &'static str,
+            source: std::io::Error,
+        }
+        let error = |tail| Outer { path: "/x", tail, source: std::io::Error::other("disk on fire") };
+        assert_eq!(with_causes(&error("")), "cannot create /x: disk on fire");
+        assert_eq!(with_causes(&error(": disk on fire")), "cannot create /x: disk on fire");
     }
 }
