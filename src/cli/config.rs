@@ -1,1 +1,135 @@
 //! Shows settings and where each value came from.
+
+use std::path::PathBuf;
+
+use clap::{Args, Subcommand};
+use serde_json::{Value, json};
+
+use super::report::{CommandError, Exit, print_notice, print_out};
+use crate::config::sections::SECTIONS;
+use crate::config::settings::{DEFAULTS, Diagnostic, Entry, FileOwner, SettingsFile};
+use crate::config::{Environment, Layout, ProjectLayout, Settings, SettingsError, Source, Sources};
+use crate::permissions::mode::Mode;
+
+/// Show settings and where each value comes from
+#[derive(Args, Clone, Debug)]
+pub struct ConfigArgs {
+    #[command(subcommand)]
+    pub command: ConfigCommand,
+}
+
+#[derive(Subcommand, Clone, Debug)]
+pub enum ConfigCommand {
+    /// Every setting with its value and the file, line, variable or flag that set it; keys are hidden
+    Show {
+        /// As one JSON object
+        #[arg(long)]
+        json: bool,
+    },
+    /// The defaults as a commented settings file, to start your own from
+    Defaults,
+}
+
+const SCHEMA_VERSION: u32 = 1;
+
+/// `flags` are the settings given on the command line, as dotted keys.
+pub fn run(
+    arguments: &ConfigArgs,
+    environment: &Environment,
+    cwd: PathBuf,
+    flags: Vec<(String, toml::Value)>,
+) -> Result<Exit, CommandError> {
+    match arguments.command {
+        ConfigCommand::Defaults => print_out(DEFAULTS)?,
+        ConfigCommand::Show { json } => {
+            let settings = load(environment, cwd, flags)?;
+            for diagnostic in settings.ignored() {
+                print_notice(&diagnostic.to_string());
+            }
+            print_out(&if json { as_json(&settings) } else { as_text(&settings) })?;
+        }
+    }
+    Ok(Exit::Done)
+}
+
+/// A settings error ends a command with exit 2: place, key, value, and what to do.
+pub(crate) fn settings_error(error: &SettingsError) -> CommandError {
+    CommandError::from_error(Exit::Usage, error).with_hint(error.remedy())
+}
+
+fn load(environment: &Environment, cwd: PathBuf, flags: Vec<(String, toml::Value)>) -> Result<Settings, CommandError> {
+    let root = environment.storage_root().map_err(|error| CommandError::from_error(Exit::Usage, &error))?;
+    let settings = Settings::load(Sources {
+        layout: &Layout::new(root),
+        project: &ProjectLayout::new(cwd),
+        environment,
+        flags,
+        handover: Vec::new(),
+        mode_width: Mode::width_of,
+    })
+    .and_then(|settings| settings.check(SECTIONS).map(|()| settings))
+    .map_err(|error| settings_error(&error))?;
+    if let Err(error) = settings.section::<Mode>("permission_mode") {
+        return Err(settings_error(&error));
+    }
+    Ok(settings)
+}
+
+/// TOML that could be put into a settings file as it is, but for the keys that are hidden.
+fn as_text(settings: &Settings) -> String {
+    let mut text = String::from("# settings files, the later one wins:\n");
+    for file in settings.files() {
+        text.push_str(&format!("#   {} ({}{})\n", file.path.display(), owner(file), if file.found { "" } else { ", none" }));
+    }
+    for Entry { key, value, source } in settings.entries() {
+        text.push_str(&format!("{key} = {value}  # {source}\n"));
+    }
+    text
+}
+
+fn as_json(settings: &Settings) -> String {
+    let files = settings.files().iter().map(|file| json!({"path": shown(&file.path), "owner": owner(file), "found": file.found}));
+    let entries = settings
+        .entries()
+        .into_iter()
+        .map(|Entry { key, value, source }| json!({"key": key, "value": plain(&value), "source": source_json(&source)}));
+    let ignored = settings
+        .ignored()
+        .iter()
+        .map(|Diagnostic { key, source, reason }| json!({"key": key, "source": source_json(source), "reason": reason.to_string()}));
+    let object = json!({
+        "schema_version": SCHEMA_VERSION,
+        "files": files.collect::<Vec<_>>(),
+        "settings": entries.collect::<Vec<_>>(),
+        "ignored": ignored.collect::<Vec<_>>(),
+    });
+    format!("{object:#}\n")
+}
+
+fn source_json(source: &Source) -> Value {
+    match source {
+        Source::Default => json!({"kind": "default"}),
+        Source::File { path, line } => json!({"kind": "file", "path": shown(path), "line": line}),
+        Source::Environment(name) => json!({"kind": "environment", "name": name}),
+        Source::Flag(key) => json!({"kind": "flag", "name": format!("--{}", key.replace(['_', '.'], "-"))}),
+        Source::Handover => json!({"kind": "parent"}),
+    }
+}
+
+/// The shown TOML value as JSON: numbers and truth values keep their type, lists their shape.
+fn plain(value: &str) -> Value {
+    let parsed = format!("value = {value}").parse::<toml::Table>().ok().and_then(|mut table| table.remove("value"));
+    parsed.and_then(|value| serde_json::to_value(value).ok()).unwrap_or_else(|| Value::String(value.to_owned()))
+}
+
+fn owner(file: &SettingsFile) -> &'static str {
+    match file.owner {
+        FileOwner::User => "user",
+        FileOwner::Project => "project",
+        FileOwner::ProjectPrivate => "project, private",
+    }
+}
+
+fn shown(path: &std::path::Path) -> String {
+    path.display().to_string()
+}

@@ -2,8 +2,12 @@
 
 use std::time::Duration;
 
+use super::units::{UnitError, format_duration, format_size, parse_duration, parse_size};
+
 pub const KIB: u64 = 1024;
 pub const MIB: u64 = 1024 * KIB;
+/// No count is larger than this, so that sums of counts cannot overflow.
+const COUNT_MAX: u64 = 1_000_000_000;
 
 /// All limits. Tests build their own; settings change single values (`[limits]`, `ZAPMYCO_LIMITS_<NAME>`).
 #[derive(Clone, Debug, PartialEq)]
@@ -118,5 +122,178 @@ impl Default for Limits {
             request_retries: 8,
             retry_wait_max: Duration::from_secs(120),
         }
+    }
+}
+
+/// One limit as settings see it: its name, the kind of value, and the smallest that works.
+pub(crate) struct Field<'l> {
+    pub name: &'static str,
+    slot: Slot<'l>,
+    /// Smallest value that works, in milliseconds, bytes or things.
+    least: u64,
+}
+
+enum Slot<'l> {
+    Time(&'l mut Duration),
+    Size(&'l mut u64),
+    Number(&'l mut u64),
+    Count(&'l mut u32),
+}
+
+/// A value that a limit cannot have.
+#[derive(Debug, thiserror::Error, PartialEq, Eq)]
+pub enum LimitError {
+    #[error(transparent)]
+    Unit(#[from] UnitError),
+    #[error("expected a whole number without quotes and unit")]
+    NotANumber,
+    #[error("it cannot be negative")]
+    Negative,
+    #[error("it has to be at least {0}")]
+    TooSmall(String),
+    #[error("it can be at most {0}")]
+    TooLarge(String),
+}
+
+/// The one table of names. It takes the struct apart by name, so a limit that is missing here does not compile.
+macro_rules! fields {
+    ($($name:ident: $kind:ident($least:expr),)*) => {
+        pub(crate) fn fields(&mut self) -> Vec<Field<'_>> {
+            let Self { $($name),* } = self;
+            vec![$(Field { name: stringify!($name), slot: Slot::$kind($name), least: $least }),*]
+        }
+    };
+}
+
+impl Limits {
+    fields! {
+        process_time_limit: Time(1),
+        stop_grace: Time(0),
+        drain_time: Time(0),
+        start_ack_max: Time(1),
+        start_retries: Count(0),
+        task_argument_max: Size(0),
+        poll_base_wait: Time(0),
+        poll_extra_wait_max: Time(0),
+        poll_interval: Time(1),
+        fold_each_end: Size(1),
+        output_shown_max: Size(1),
+        output_kept_max: Size(0),
+        output_tail_kept: Size(0),
+        inactivity_limit: Time(1),
+        background_shell_max: Time(1),
+        shell_timeout: Time(1),
+        shell_timeout_max: Time(1),
+        tool_result_max: Size(KIB),
+        agent_result_max: Size(KIB),
+        notice_max: Number(KIB),
+        local_agents_max: Count(0),
+        process_agents_max: Count(0),
+        exit_wait_max: Time(0),
+        exit_shell_wait: Time(0),
+        retention_age: Time(0),
+        retention_count: Number(0),
+        retention_bytes: Size(0),
+        inbox_capacity: Count(1),
+        event_backlog: Count(1),
+        tool_concurrency: Count(1),
+        connect_timeout: Time(1),
+        first_byte_timeout: Time(1),
+        stream_idle_timeout: Time(1),
+        request_retries: Count(0),
+        retry_wait_max: Time(0),
+    }
+
+    /// The names in the order of the table.
+    pub(crate) fn names() -> Vec<&'static str> {
+        Self::default().fields().iter().map(|field| field.name).collect()
+    }
+}
+
+impl Field<'_> {
+    /// Takes what stands in settings: a text with a unit for times and sizes, a number for counts.
+    pub(crate) fn set(&mut self, value: &toml::Value) -> Result<(), LimitError> {
+        let amount = match (&self.slot, value) {
+            (Slot::Time(_), toml::Value::String(text)) => milliseconds(parse_duration(text)?),
+            (Slot::Time(_), _) => return Err(UnitError::NoTimeUnit.into()),
+            (Slot::Size(_), toml::Value::String(text)) => parse_size(text)?,
+            (Slot::Size(_), _) => return Err(UnitError::NoSizeUnit.into()),
+            (Slot::Number(_) | Slot::Count(_), toml::Value::Integer(number)) => u64::try_from(*number).map_err(|_| LimitError::Negative)?,
+            (Slot::Number(_) | Slot::Count(_), _) => return Err(LimitError::NotANumber),
+        };
+        if amount < self.least {
+            return Err(LimitError::TooSmall(self.in_words(self.least)));
+        }
+        if amount > COUNT_MAX && matches!(self.slot, Slot::Number(_) | Slot::Count(_)) {
+            return Err(LimitError::TooLarge(COUNT_MAX.to_string()));
+        }
+        match &mut self.slot {
+            Slot::Time(slot) => **slot = Duration::from_millis(amount),
+            Slot::Size(slot) | Slot::Number(slot) => **slot = amount,
+            Slot::Count(slot) => **slot = u32::try_from(amount).unwrap_or(u32::MAX),
+        }
+        Ok(())
+    }
+
+    /// Environment variables hold texts only; a count is read as the number it spells.
+    pub(crate) fn of_text(&self, text: &str) -> toml::Value {
+        match (&self.slot, text.parse()) {
+            (Slot::Number(_) | Slot::Count(_), Ok(number)) => toml::Value::Integer(number),
+            _ => toml::Value::String(text.to_owned()),
+        }
+    }
+
+    /// The value as settings write it.
+    #[cfg(test)]
+    fn value(&self) -> toml::Value {
+        match &self.slot {
+            Slot::Time(slot) => toml::Value::String(format_duration(**slot)),
+            Slot::Size(slot) => toml::Value::String(format_size(**slot)),
+            Slot::Number(slot) => toml::Value::Integer(**slot as i64),
+            Slot::Count(slot) => toml::Value::Integer(i64::from(**slot)),
+        }
+    }
+
+    fn in_words(&self, amount: u64) -> String {
+        match &self.slot {
+            Slot::Time(_) => format_duration(Duration::from_millis(amount)),
+            Slot::Size(_) => format_size(amount),
+            Slot::Number(_) | Slot::Count(_) => amount.to_string(),
+        }
+    }
+}
+
+fn milliseconds(duration: Duration) -> u64 {
+    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_limit_reads_back_what_it_writes() {
+        let mut defaults = Limits::default();
+        let mut read = Limits { stop_grace: Duration::from_millis(1), retention_count: 7, ..Limits::default() };
+        for (field, mut target) in defaults.fields().iter().zip(read.fields()) {
+            assert_eq!(target.set(&field.value()), Ok(()), "{}", field.name);
+        }
+        assert_eq!(read, Limits::default());
+    }
+
+    #[test]
+    fn what_would_stand_still_is_refused() {
+        let mut limits = Limits::default();
+        for mut field in limits.fields() {
+            let outcome = match field.name {
+                "inbox_capacity" | "event_backlog" | "tool_concurrency" => Some((toml::Value::Integer(0), "1")),
+                "poll_interval" => Some((toml::Value::String("0s".into()), "1ms")),
+                _ => None,
+            };
+            if let Some((value, least)) = outcome {
+                assert_eq!(field.set(&value), Err(LimitError::TooSmall(least.into())), "{}", field.name);
+            }
+        }
+        assert_eq!(limits, Limits::default());
     }
 }

@@ -3,9 +3,13 @@
 pub mod environment;
 pub mod layout;
 pub mod limits;
+pub mod sections;
+pub mod settings;
+mod tree;
+pub mod units;
 
 pub use environment::Environment;
 pub use layout::{JobFolder, Layout, ProjectLayout, Stream};
 pub use limits::Limits;
-
-pub mod settings;
+pub use settings::{Settings, SettingsError, Sources};
+pub use tree::Source;

@@ -1,1 +1,457 @@
-//! Settings: defaults, user file, project files, environment, flags; each value knows its source.
+//! Settings: defaults < user file < project files < environment < flags < handover; each value knows its source.
+//!
+//! The files are read as typed; what a value means is decided by the folder that asks for its section. What a project
+//! may not set is dropped here, with a diagnostic that the caller shows.
+
+use std::fmt;
+use std::fs::File;
+use std::io::{self, Read};
+use std::path::{Path, PathBuf};
+
+use serde::de::DeserializeOwned;
+
+use super::environment::{self, Environment};
+use super::layout::{Layout, ProjectLayout};
+use super::limits::{LimitError, Limits};
+use super::sections::nearest;
+pub use super::sections::{KnownSection, SECTIONS, Shape};
+pub use super::tree::Source;
+use super::tree::{Content, Node, joined};
+
+/// All settings of one process, merged.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    tree: Node,
+    limits: Limits,
+    files: Vec<SettingsFile>,
+    ignored: Vec<Diagnostic>,
+}
+
+/// Where settings come from, apart from the files.
+pub struct Sources<'s> {
+    pub layout: &'s Layout,
+    pub project: &'s ProjectLayout,
+    pub environment: &'s Environment,
+    /// Dotted keys and values from the command line.
+    pub flags: Vec<(String, toml::Value)>,
+    /// Dotted keys and values that the parent of a process child decided; the strongest of all.
+    pub handover: Vec<(String, toml::Value)>,
+    /// How wide a permission mode is, `None` for an unknown word: a project file may only make it stricter.
+    pub mode_width: fn(&str) -> Option<u8>,
+}
+
+/// A file that was looked for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SettingsFile {
+    pub path: PathBuf,
+    pub owner: FileOwner,
+    pub found: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FileOwner {
+    User,
+    Project,
+    /// `settings.local.toml`: beside the project's file, bound like it, since a repository can bring it along.
+    ProjectPrivate,
+}
+
+/// A value that was not taken, and why. Never fatal, always shown.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Diagnostic {
+    pub key: String,
+    pub source: Source,
+    pub reason: Refused,
+}
+
+/// Why a project's value was not taken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Refused {
+    /// It could send the user's key or conversation somewhere else.
+    Address,
+    /// It would allow more than the user's own settings do.
+    WiderRights,
+    /// It concerns the jobs of all projects.
+    OtherProjects,
+}
+
+/// One setting with its value as TOML (secrets hidden) and its source.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Entry {
+    pub key: String,
+    pub value: String,
+    pub source: Source,
+}
+
+#[derive(Debug, thiserror::Error)]
+pub enum SettingsError {
+    #[error("cannot read settings file {path}: {source}", path = path.display())]
+    Unreadable { path: PathBuf, source: io::Error },
+    #[error("settings file {path} is not a file", path = path.display())]
+    NotAFile { path: PathBuf },
+    #[error("settings file {path} is larger than {FILE_MAX} bytes", path = path.display())]
+    TooLarge { path: PathBuf },
+    #[error("{path}:{line}: not UTF-8 text", path = path.display())]
+    NotText { path: PathBuf, line: usize },
+    #[error("{path}:{line}:{column}: {message}", path = path.display())]
+    Syntax { path: PathBuf, line: usize, column: usize, message: String },
+    #[error("{source_place}: unknown key `{key}`{}", suggestion(nearest))]
+    UnknownKey { key: String, source_place: Source, nearest: Option<String> },
+    #[error("{source_place}: {key} = {value}: {message}")]
+    Value { key: String, value: String, source_place: Source, message: String },
+    #[error("{source_place}: {key} = {value}: {reason}")]
+    Limit { key: String, value: String, source_place: Source, reason: LimitError },
+    #[error("{tail_place}: limits.output_tail_kept cannot be larger than limits.output_kept_max ({kept_place})")]
+    TailLargerThanWhole { tail_place: Source, kept_place: Source },
+    #[error("environment variable {name} is not UTF-8 text")]
+    EnvironmentNotText { name: String },
+    #[error("the defaults compiled in are broken: {line}:{column}: {message}")]
+    Defaults { line: usize, column: usize, message: String },
+}
+
+/// The defaults as a commented settings file.
+pub const DEFAULTS: &str = include_str!("defaults.toml");
+
+/// Nobody writes this much by hand; a device or a log file by mistake is refused.
+const FILE_MAX: u64 = 1024 * 1024;
+
+/// Keys whose lists grow with every layer: a rule of the user is never lost because the project has rules too.
+const ADDED_LISTS: [&str; 3] = ["permissions.allow", "permissions.ask", "permissions.deny"];
+
+const MODEL_KEY: &str = "model";
+const MODE_KEY: &str = "permission_mode";
+const ALLOW_KEY: &str = "permissions.allow";
+
+/// What a project's file cannot set (decision: a repository must not redirect a key or raise its own rights).
+const REFUSED_IN_PROJECTS: [(&str, Refused); 9] = [
+    ("providers", Refused::Address),
+    ("base_url", Refused::Address),
+    ("api_key", Refused::Address),
+    ("api_key_env", Refused::Address),
+    ("api_key_file", Refused::Address),
+    (ALLOW_KEY, Refused::WiderRights),
+    ("limits.retention_age", Refused::OtherProjects),
+    ("limits.retention_count", Refused::OtherProjects),
+    ("limits.retention_bytes", Refused::OtherProjects),
+];
+
+/// Model names that make a file play the model: a file of the project would then call tools as if a model had.
+const PLAYED_MODELS: [&str; 2] = ["script:", "replay:"];
+
+const FROM_ENVIRONMENT: [(&str, &str); 3] =
+    [(environment::MODEL, MODEL_KEY), (environment::BASE_URL, "base_url"), (environment::PERMISSION_MODE, MODE_KEY)];
+
+impl Settings {
+    pub fn load(sources: Sources<'_>) -> Result<Self, SettingsError> {
+        let tree = Node::parse_default(DEFAULTS).map_err(|error| SettingsError::Defaults {
+            line: error.line,
+            column: error.column,
+            message: error.message,
+        })?;
+        let mut settings = Self { tree, limits: Limits::default(), files: Vec::new(), ignored: Vec::new() };
+        let user = sources.layout.user_settings();
+        settings.add_file(&user, FileOwner::User, sources.mode_width)?;
+        let project = [(sources.project.settings(), FileOwner::Project), (sources.project.private_settings(), FileOwner::ProjectPrivate)];
+        for (path, owner) in project {
+            // In the home folder both names mean the user's own file.
+            if !is_same_file(&user, &path) {
+                settings.add_file(&path, owner, sources.mode_width)?;
+            }
+        }
+        settings.add_environment(sources.environment)?;
+        for (key, value) in sources.flags {
+            let source = Source::Flag(key.clone());
+            settings.lay(Node::at_key(&key, Node::of_toml(value, &source)));
+        }
+        for (key, value) in sources.handover {
+            // The parent's list is the whole list: the child must not add what its own files allow.
+            if key == ALLOW_KEY {
+                settings.tree.remove(ALLOW_KEY);
+            }
+            settings.lay(Node::at_key(&key, Node::of_toml(value, &Source::Handover)));
+        }
+        settings.read_limits()?;
+        Ok(settings)
+    }
+
+    /// The merged section at a dotted key. Errors name file, line, key and value.
+    pub fn section<T: DeserializeOwned>(&self, key: &str) -> Result<Option<T>, SettingsError> {
+        let Some(node) = self.tree.get(key) else { return Ok(None) };
+        node.read(key).map(Some).map_err(|error| {
+            let (key, value, source_place) = error.place.unwrap_or_else(|| (key.to_owned(), node.shown(key), node.source.clone()));
+            SettingsError::Value { key, value, source_place, message: error.message }
+        })
+    }
+
+    /// An error about a value that has the right type but makes no sense to whoever reads it.
+    pub fn refuse(&self, key: &str, message: impl fmt::Display) -> SettingsError {
+        let (value, source_place) = match self.tree.get(key) {
+            Some(node) => (node.shown(key), node.source.clone()),
+            None => ("(not set)".to_owned(), Source::Default),
+        };
+        SettingsError::Value { key: key.to_owned(), value, source_place, message: message.to_string() }
+    }
+
+    /// Where the value at a dotted key was set; `None` when nothing set it.
+    pub fn source(&self, key: &str) -> Option<Source> {
+        self.tree.get(key).map(|node| node.source.clone())
+    }
+
+    pub fn limits(&self) -> &Limits {
+        &self.limits
+    }
+
+    /// The files looked for, weakest first.
+    pub fn files(&self) -> &[SettingsFile] {
+        &self.files
+    }
+
+    /// What the project's files set without effect; the caller shows each.
+    pub fn ignored(&self) -> &[Diagnostic] {
+        &self.ignored
+    }
+
+    /// Every setting, by key.
+    pub fn entries(&self) -> Vec<Entry> {
+        let mut entries = Vec::new();
+        collect("", &self.tree, &mut entries);
+        entries.sort_by(|one, other| one.key.cmp(&other.key));
+        entries
+    }
+
+    /// Names the first key that nobody reads.
+    pub fn check(&self, known: &[KnownSection]) -> Result<(), SettingsError> {
+        let Content::Table(fields) = &self.tree.content else { return Ok(()) };
+        for (name, node) in fields {
+            match known.iter().find(|section| section.key == name) {
+                Some(section) => check_below(name, node, &section.shape)?,
+                None => return Err(unknown(name, name, node, known.iter().map(|section| section.key))),
+            }
+        }
+        Ok(())
+    }
+
+    fn add_file(&mut self, path: &Path, owner: FileOwner, mode_width: fn(&str) -> Option<u8>) -> Result<(), SettingsError> {
+        let text = read_file(path)?;
+        self.files.push(SettingsFile { path: path.to_owned(), owner, found: text.is_some() });
+        let Some(text) = text else { return Ok(()) };
+        let mut node = Node::parse_file(path, &text).map_err(|error| SettingsError::Syntax {
+            path: path.to_owned(),
+            line: error.line,
+            column: error.column,
+            message: error.message,
+        })?;
+        match owner {
+            FileOwner::User => {}
+            FileOwner::Project | FileOwner::ProjectPrivate => self.drop_refused(&mut node, mode_width),
+        }
+        self.lay(node);
+        Ok(())
+    }
+
+    /// Takes out of a project's file what it may not set.
+    fn drop_refused(&mut self, node: &mut Node, mode_width: fn(&str) -> Option<u8>) {
+        for (key, reason) in REFUSED_IN_PROJECTS {
+            self.drop_key(node, key, reason);
+        }
+        let plays = |node: &Node| node.text().is_some_and(|text| PLAYED_MODELS.iter().any(|prefix| text.starts_with(prefix)));
+        if node.get(MODEL_KEY).is_some_and(plays) {
+            self.drop_key(node, MODEL_KEY, Refused::WiderRights);
+        }
+        let width = |node: &Node| node.get(MODE_KEY).and_then(Node::text).and_then(mode_width);
+        // An unknown word stays, so that whoever reads the mode can name it.
+        if let (Some(wanted), Some(allowed)) = (width(node), width(&self.tree))
+            && wanted > allowed
+        {
+            self.drop_key(node, MODE_KEY, Refused::WiderRights);
+        }
+    }
+
+    fn drop_key(&mut self, node: &mut Node, key: &str, reason: Refused) {
+        if let Some(dropped) = node.remove(key) {
+            self.ignored.push(Diagnostic { key: key.to_owned(), source: dropped.source, reason });
+        }
+    }
+
+    fn add_environment(&mut self, environment: &Environment) -> Result<(), SettingsError> {
+        for (name, key) in FROM_ENVIRONMENT {
+            let Some(raw) = environment.raw(name).filter(|raw| !raw.is_empty()) else { continue };
+            let text = raw.to_str().ok_or_else(|| SettingsError::EnvironmentNotText { name: name.to_owned() })?;
+            let value = toml::Value::String(text.to_owned());
+            self.lay(Node::at_key(key, Node::of_toml(value, &Source::Environment(name.to_owned()))));
+        }
+        for (name, raw) in environment.all() {
+            let name = name.to_string_lossy();
+            let Some(limit) = name.strip_prefix(environment::LIMITS_PREFIX) else { continue };
+            let text = raw.to_str().ok_or_else(|| SettingsError::EnvironmentNotText { name: name.to_string() })?;
+            self.add_limit_variable(&name, limit, text)?;
+        }
+        Ok(())
+    }
+
+    fn add_limit_variable(&mut self, name: &str, limit: &str, text: &str) -> Result<(), SettingsError> {
+        let source = Source::Environment(name.to_owned());
+        let limit = limit.to_ascii_lowercase();
+        let mut limits = Limits::default();
+        let Some(field) = limits.fields().into_iter().find(|field| field.name == limit) else {
+            let nearest = nearest(&limit, Limits::names().into_iter());
+            let nearest = nearest.map(|near| format!("{}{}", environment::LIMITS_PREFIX, near.to_ascii_uppercase()));
+            return Err(SettingsError::UnknownKey { key: format!("limits.{limit}"), source_place: source, nearest });
+        };
+        let value = field.of_text(text);
+        self.lay(Node::at_key(&format!("limits.{limit}"), Node::of_toml(value, &source)));
+        Ok(())
+    }
+
+    fn lay(&mut self, stronger: Node) {
+        self.tree.merge(stronger, &|key| ADDED_LISTS.contains(&key));
+    }
+
+    fn read_limits(&mut self) -> Result<(), SettingsError> {
+        let mut limits = Limits::default();
+        for mut field in limits.fields() {
+            let key = format!("limits.{}", field.name);
+            let Some(node) = self.tree.get(&key) else { continue };
+            let value = match &node.content {
+                Content::Value(value) => value.clone(),
+                Content::List(_) | Content::Table(_) => toml::Value::Boolean(false),
+            };
+            field.set(&value).map_err(|reason| SettingsError::Limit {
+                value: node.shown(&key),
+                source_place: node.source.clone(),
+                key: key.clone(),
+                reason,
+            })?;
+        }
+        if limits.output_tail_kept > limits.output_kept_max {
+            let place = |key| self.source(key).unwrap_or(Source::Default);
+            return Err(SettingsError::TailLargerThanWhole {
+                tail_place: place("limits.output_tail_kept"),
+                kept_place: place("limits.output_kept_max"),
+            });
+        }
+        self.limits = limits;
+        Ok(())
+    }
+}
+
+impl SettingsError {
+    /// What a person can do about it.
+    pub fn remedy(&self) -> String {
+        match self {
+            Self::Unreadable { .. } | Self::NotAFile { .. } | Self::TooLarge { .. } => {
+                "make it a readable text file, or move it away".to_owned()
+            }
+            Self::NotText { .. } => "save the file as UTF-8".to_owned(),
+            Self::Syntax { .. } => {
+                "the file is TOML: `key = \"text\"`, `[section]`, `# comment`; `zapmyco config defaults` is an example".to_owned()
+            }
+            Self::UnknownKey { .. } => "`zapmyco config defaults` prints every key with its meaning".to_owned(),
+            Self::Value { .. } | Self::Limit { .. } | Self::TailLargerThanWhole { .. } => {
+                "change or remove it; `zapmyco config defaults` prints every key with its default".to_owned()
+            }
+            Self::EnvironmentNotText { name } => format!("set {name} to plain text or unset it"),
+            Self::Defaults { .. } => "this is a fault of zapmyco; please report it".to_owned(),
+        }
+    }
+}
+
+impl fmt::Display for Refused {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Address => "a project cannot choose where keys and conversations are sent",
+            Self::WiderRights => "a project cannot allow more than your own settings do",
+            Self::OtherProjects => "it concerns the jobs of all projects",
+        })
+    }
+}
+
+impl fmt::Display for Diagnostic {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: `{}` is ignored: {}; set it in your own settings file or by a flag", self.source, self.key, self.reason)
+    }
+}
+
+fn suggestion(nearest: &Option<String>) -> String {
+    nearest.as_ref().map(|name| format!("; did you mean `{name}`?")).unwrap_or_default()
+}
+
+fn collect(key: &str, node: &Node, entries: &mut Vec<Entry>) {
+    match &node.content {
+        Content::Table(fields) => {
+            for (name, node) in fields {
+                collect(&joined(key, name), node, entries);
+            }
+        }
+        Content::List(_) | Content::Value(_) => {
+            entries.push(Entry { key: key.to_owned(), value: node.shown(key), source: node.source.clone() });
+        }
+    }
+}
+
+fn check_below(key: &str, node: &Node, shape: &Shape) -> Result<(), SettingsError> {
+    let Content::Table(fields) = &node.content else {
+        return match shape {
+            Shape::Value => Ok(()),
+            Shape::Fields(_) | Shape::Named(_) | Shape::Limits => Err(SettingsError::Value {
+                key: key.to_owned(),
+                value: node.shown(key),
+                source_place: node.source.clone(),
+                message: format!("expected a table; write it as [{key}]"),
+            }),
+        };
+    };
+    for (name, node) in fields {
+        let below = joined(key, name);
+        match shape {
+            Shape::Value => {}
+            Shape::Named(shape) => check_below(&below, node, shape)?,
+            Shape::Fields(known) => match known.iter().find(|(known, _)| known == name) {
+                Some((_, shape)) => check_below(&below, node, shape)?,
+                None => return Err(unknown(&below, name, node, known.iter().map(|(known, _)| *known))),
+            },
+            Shape::Limits => {
+                let known = Limits::names();
+                if !known.contains(&name.as_str()) {
+                    return Err(unknown(&below, name, node, known.into_iter()));
+                }
+            }
+        }
+    }
+    Ok(())
+}
+
+fn unknown<'k>(key: &str, name: &str, node: &Node, known: impl Iterator<Item = &'k str>) -> SettingsError {
+    SettingsError::UnknownKey { key: key.to_owned(), source_place: node.source.clone(), nearest: nearest(name, known).map(str::to_owned) }
+}
+
+/// The text of a settings file; `None` when there is none.
+fn read_file(path: &Path) -> Result<Option<String>, SettingsError> {
+    let unreadable = |source| SettingsError::Unreadable { path: path.to_owned(), source };
+    let metadata = match path.metadata() {
+        Ok(metadata) => metadata,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        Err(error) => return Err(unreadable(error)),
+    };
+    // Opening a pipe would wait for a writer, reading a device might never end.
+    if !metadata.is_file() {
+        return Err(SettingsError::NotAFile { path: path.to_owned() });
+    }
+    let mut bytes = Vec::new();
+    File::open(path).and_then(|file| file.take(FILE_MAX + 1).read_to_end(&mut bytes)).map_err(unreadable)?;
+    if bytes.len() as u64 > FILE_MAX {
+        return Err(SettingsError::TooLarge { path: path.to_owned() });
+    }
+    String::from_utf8(bytes).map(Some).map_err(|error| {
+        let good = error.utf8_error().valid_up_to();
+        let line = error.as_bytes().iter().take(good).filter(|byte| **byte == b'\n').count() + 1;
+        SettingsError::NotText { path: path.to_owned(), line }
+    })
+}
+
+fn is_same_file(one: &Path, other: &Path) -> bool {
+    match (one.canonicalize(), other.canonicalize()) {
+        (Ok(one), Ok(other)) => one == other,
+        (Err(_), _) | (_, Err(_)) => one == other,
+    }
+}

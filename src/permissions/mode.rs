@@ -35,6 +35,16 @@ impl Mode {
         }
     }
 
+    /// How wide the mode of this name is, for comparisons by those who do not know modes; `None` for an unknown name.
+    pub fn width_of(name: &str) -> Option<u8> {
+        name.parse::<Self>().ok().map(|mode| match mode {
+            Mode::Plan => 0,
+            Mode::Default => 1,
+            Mode::AcceptEdits => 2,
+            Mode::Yolo => 3,
+        })
+    }
+
     /// The stricter of two: a child is never wider than its parent (R353).
     pub fn narrowed_by(self, other: Mode) -> Mode {
         self.min(other)
