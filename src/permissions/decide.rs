@@ -1,1 +1,368 @@
 //! One call to allow, ask or deny, with the reason; the order of evaluation.
+//!
+//! Deny rules first and in every mode, then ask rules, then allow rules, then the mode (R279, R280). Plan mode is a ceiling:
+//! allow rules open nothing there that changes something. A child's policy is capped by its parent's mode now (R285).
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU8, Ordering};
+
+use crate::permissions::paths::PathForms;
+use crate::permissions::rules::{CompiledRule, Named, Rule, RuleSet, Target, suggest_command, suggest_path};
+use crate::permissions::shell_command::{self, Part};
+use crate::permissions::{Effect, Mode, read_only};
+
+/// What a session may do. Shared by all its calls.
+pub struct Policy {
+    mode: AtomicU8,
+    parent: Option<ParentMode>,
+    rules: RuleSet,
+    workspace: PathForms,
+    home: Option<PathForms>,
+    deny: Vec<CompiledRule>,
+    ask: Vec<CompiledRule>,
+    allow: Vec<CompiledRule>,
+}
+
+/// Gives the parent's mode at this moment; `None` when there is no parent or its mode cannot be known.
+pub type ParentMode = Arc<dyn Fn() -> Option<Mode> + Send + Sync>;
+
+/// What is decided about a call.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    Allow,
+    Ask {
+        reason: String,
+        /// The flag that would allow it, e.g. `--allowedTools 'Bash(npm test:*)'`.
+        suggestion: String,
+    },
+    Deny {
+        reason: String,
+    },
+}
+
+/// The tool of a call, in plain names.
+#[derive(Clone, Copy, Debug)]
+pub struct CalledTool<'a> {
+    pub name: &'a str,
+    pub aliases: &'a [&'a str],
+    /// Only a deny rule refuses it (R392).
+    pub never_asked: bool,
+}
+
+impl Policy {
+    /// `workspace` is the session's working directory, absolute.
+    pub fn new(mode: Mode, rules: RuleSet, workspace: PathBuf) -> Self {
+        let mut policy = Self {
+            mode: AtomicU8::new(mode as u8),
+            parent: None,
+            rules,
+            workspace: PathForms::of(&workspace),
+            home: None,
+            deny: Vec::new(),
+            ask: Vec::new(),
+            allow: Vec::new(),
+        };
+        policy.compile();
+        policy
+    }
+
+    /// The folder that `~/` in rules stands for; without it such rules match nothing.
+    pub fn with_home(mut self, home: &Path) -> Self {
+        self.home = Some(PathForms::of(home));
+        self.compile();
+        self
+    }
+
+    /// Asked at every decision; it can only make the mode stricter.
+    pub fn with_parent(mut self, parent: ParentMode) -> Self {
+        self.parent = Some(parent);
+        self
+    }
+
+    /// The mode that holds now.
+    pub fn mode(&self) -> Mode {
+        let own = MODES.into_iter().find(|mode| *mode as u8 == self.mode.load(Ordering::Acquire)).unwrap_or(Mode::Plan);
+        match self.parent.as_ref().and_then(|parent| parent()) {
+            Some(parent) => own.narrowed_by(parent),
+            None => own,
+        }
+    }
+
+    /// Changes this session's own mode; a parent's stricter one still holds.
+    pub fn set_mode(&self, mode: Mode) {
+        self.mode.store(mode as u8, Ordering::Release);
+    }
+
+    pub fn rules(&self) -> &RuleSet {
+        &self.rules
+    }
+
+    /// Whether a deny rule takes the tool away altogether.
+    pub fn removes(&self, tool: &str, aliases: &[&str]) -> bool {
+        self.rules.removes(tool, aliases)
+    }
+
+    /// Whether any file may be hidden from searching and listing; when not, [`Policy::hides`] need not be asked.
+    pub fn hides_files(&self) -> bool {
+        self.deny.iter().chain(&self.ask).any(CompiledRule::is_read_path_rule)
+    }
+
+    /// Whether a `Read` rule denies the file or asks for it: searching and listing leave it out.
+    pub fn hides(&self, path: &Path) -> bool {
+        let path = PathForms::of(path);
+        self.deny.iter().chain(&self.ask).any(|rule| rule.hides(&path))
+    }
+
+    pub fn decide(&self, tool: &CalledTool<'_>, effect: &Effect) -> Verdict {
+        let mode = self.mode();
+        let named = Named { name: tool.name, aliases: tool.aliases };
+        match effect {
+            Effect::Internal => self.decide_internal(tool, named),
+            Effect::Reads(path) => self.decide_path(tool, named, mode, &PathForms::of(path), Access::Read),
+            Effect::Writes(path) => self.decide_path(tool, named, mode, &PathForms::of(path), Access::Write),
+            Effect::Runs { command } => self.decide_command(tool, named, mode, command),
+        }
+    }
+
+    fn compile(&mut self) {
+        let compiled = |rules: &[Rule]| -> Vec<CompiledRule> {
+            rules.iter().map(|rule| CompiledRule::new(rule.clone(), &self.workspace, self.home.as_ref())).collect()
+        };
+        let (deny, ask, allow) = (compiled(&self.rules.deny), compiled(&self.rules.ask), compiled(&self.rules.allow));
+        (self.deny, self.ask, self.allow) = (deny, ask, allow);
+    }
+
+    fn decide_internal(&self, tool: &CalledTool<'_>, named: Named<'_>) -> Verdict {
+        self.restricted(tool, named, &Target::Nothing).unwrap_or(Verdict::Allow)
+    }
+
+    /// A verdict from the deny and ask rules, if one of them speaks.
+    fn restricted(&self, tool: &CalledTool<'_>, named: Named<'_>, target: &Target<'_>) -> Option<Verdict> {
+        if let Some(denying) = self.deny.iter().find(|rule| rule.restricts(named, target)) {
+            return Some(denied_by(&denying.rule));
+        }
+        let asking = self.ask.iter().find(|rule| !tool.never_asked && rule.restricts(named, target))?;
+        Some(asked_by(&asking.rule))
+    }
+
+    fn decide_path(&self, tool: &CalledTool<'_>, named: Named<'_>, mode: Mode, path: &PathForms, access: Access) -> Verdict {
+        let target = match access {
+            Access::Read => Target::Reading(path),
+            Access::Write => Target::Writing(path),
+        };
+        if let Some(verdict) = self.restricted(tool, named, &target) {
+            return verdict;
+        }
+        match access {
+            Access::Read => return Verdict::Allow,
+            Access::Write if tool.never_asked || mode == Mode::Yolo => return Verdict::Allow,
+            Access::Write if mode == Mode::Plan => return plan_denies(tool.name),
+            Access::Write => {}
+        }
+        if self.allow.iter().any(|rule| rule.allows(named, &target)) {
+            return Verdict::Allow;
+        }
+        let outside = self.outside(path);
+        match (mode, &outside) {
+            (Mode::AcceptEdits, None) => Verdict::Allow,
+            (_, Some(outside)) => Verdict::Ask {
+                reason: format!("{} {}, so mode `{mode}` asks before writing it", path.real.display(), outside.reason()),
+                suggestion: allow_flag(&suggest_path("Edit", &path.real)),
+            },
+            (_, None) => Verdict::Ask {
+                reason: format!("mode `{mode}` asks before writing {}", path.real.display()),
+                suggestion: format!("--permission-mode {}", Mode::AcceptEdits),
+            },
+        }
+    }
+
+    /// Why `acceptEdits` does not cover a path, if it does not.
+    fn outside(&self, path: &PathForms) -> Option<Outside> {
+        let Ok(below) = path.real.strip_prefix(&self.workspace.real) else { return Some(Outside::Workspace) };
+        let written = path.written.strip_prefix(&self.workspace.written).unwrap_or(Path::new(""));
+        let is_protected = below.components().chain(written.components()).any(|component| {
+            let name = component.as_os_str().to_string_lossy().to_lowercase();
+            PROTECTED.contains(&name.as_str())
+        });
+        is_protected.then_some(Outside::Protected)
+    }
+
+    fn decide_command(&self, tool: &CalledTool<'_>, named: Named<'_>, mode: Mode, line: &str) -> Verdict {
+        let split = shell_command::split(line);
+        let parts = split.as_deref().ok();
+        let target = Target::Command { line, parts };
+        if let Some(denying) = self.deny.iter().find(|rule| rule.restricts(named, &target) || self.touches(rule, line, parts)) {
+            return denied_by(&denying.rule);
+        }
+        if tool.never_asked {
+            return Verdict::Allow;
+        }
+        if let Some(asking) = self.ask.iter().find(|rule| rule.restricts(named, &target) || self.touches(rule, line, parts)) {
+            return asked_by(&asking.rule);
+        }
+        if parts.is_some_and(|parts| shell_command::are_read_only(parts) && self.shows_no_hidden_file(parts)) || mode == Mode::Yolo {
+            return Verdict::Allow;
+        }
+        if mode == Mode::Plan {
+            return plan_denies_command(line, split.err());
+        }
+        let line_is_allowed = self.allow.iter().any(|rule| rule.allows(named, &target));
+        let open = if line_is_allowed { Open::Nothing } else { self.not_allowed(named, parts) };
+        match (open, &split) {
+            (Open::Nothing, _) => Verdict::Allow,
+            (Open::Parts(open), _) => Verdict::Ask {
+                reason: format!("mode `{mode}` asks before running `{}`, which is not known to be read-only", shortened(&open[0].text)),
+                suggestion: parts_flag(&open).unwrap_or_else(|| whole_line_flag(line)),
+            },
+            (Open::Line, Ok(_)) => Verdict::Ask {
+                reason: format!("mode `{mode}` asks before running `{}`", shortened(line)),
+                suggestion: whole_line_flag(line),
+            },
+            (Open::Line, Err(why)) => Verdict::Ask {
+                reason: format!("mode `{mode}` asks before running a line that is not plain: {why}"),
+                suggestion: whole_line_flag(line),
+            },
+        }
+    }
+
+    /// What rules, or rules and the proof of reading only, leave uncovered.
+    fn not_allowed<'p>(&self, named: Named<'_>, parts: Option<&'p [Part]>) -> Open<'p> {
+        let Some(parts) = parts else { return Open::Line };
+        let is_open = |part: &&Part| {
+            let is_free = read_only::is_read_only(&part.words) && self.shows_no_hidden_file(std::slice::from_ref(part));
+            !is_free && !self.rule_allows(named, part)
+        };
+        let open: Vec<&Part> = parts.iter().filter(is_open).collect();
+        if !open.is_empty() {
+            return Open::Parts(open);
+        }
+        let needs_rules = shell_command::moves_git(parts);
+        if needs_rules && !parts.iter().all(|part| self.rule_allows(named, part)) { Open::Line } else { Open::Nothing }
+    }
+
+    fn rule_allows(&self, named: Named<'_>, part: &Part) -> bool {
+        self.allow.iter().any(|rule| rule.allows_part(named, part))
+    }
+
+    /// With `Read` rules that hide files, a command that walks folders is not free: what it shows is not told by its words.
+    fn shows_no_hidden_file(&self, parts: &[Part]) -> bool {
+        !self.hides_files() || !parts.iter().any(|part| read_only::looks_further(&part.words))
+    }
+
+    /// Whether a word of the line names a file that a `Read` rule covers.
+    fn touches(&self, rule: &CompiledRule, line: &str, parts: Option<&[Part]>) -> bool {
+        if !rule.is_read_path_rule() {
+            return false;
+        }
+        let covers = |word: &str| {
+            let value = word.split_once('=').map(|(_, value)| value);
+            [Some(word), value].into_iter().flatten().any(|name| {
+                let name = match (name.strip_prefix("~/"), &self.home) {
+                    (Some(below), Some(home)) => home.written.join(below),
+                    (Some(_), None) | (None, _) => PathBuf::from(name),
+                };
+                rule.hides(&PathForms::of(&self.workspace.written.join(name)))
+            })
+        };
+        let fragments = shell_command::rough_fragments(line);
+        let rough = fragments.iter().flat_map(|fragment| fragment.split_whitespace());
+        let exact = parts.unwrap_or_default().iter().flat_map(|part| part.words.iter().map(|word| word.text.as_str()));
+        exact.chain(rough).filter(|word| word.len() <= PATH_BYTES_MAX).any(covers)
+    }
+}
+
+const MODES: [Mode; 4] = [Mode::Plan, Mode::Default, Mode::AcceptEdits, Mode::Yolo];
+
+/// The kernel's longest path.
+const PATH_BYTES_MAX: usize = 4096;
+
+/// What decides about later commands or rights, so that a free edit must not reach it. `head` is what makes a folder look
+/// like a bare repository to git.
+const PROTECTED: &[&str] = &[".git", ".zapmyco", ".mcp.json", ".claude", ".vscode", ".idea", "head"];
+
+#[derive(Clone, Copy)]
+enum Access {
+    Read,
+    Write,
+}
+
+enum Outside {
+    Workspace,
+    Protected,
+}
+
+impl Outside {
+    fn reason(&self) -> &'static str {
+        match self {
+            Outside::Workspace => "lies outside the workspace",
+            Outside::Protected => "decides about rights or later commands",
+        }
+    }
+}
+
+/// What is not allowed yet.
+enum Open<'a> {
+    Nothing,
+    /// At least one command.
+    Parts(Vec<&'a Part>),
+    Line,
+}
+
+fn denied_by(rule: &Rule) -> Verdict {
+    Verdict::Deny { reason: format!("denied by the rule `{rule}`, which holds in every mode; do not retry") }
+}
+
+fn asked_by(rule: &Rule) -> Verdict {
+    Verdict::Ask {
+        reason: format!("the rule `{rule}` asks before this call"),
+        suggestion: format!("take `{rule}` out of the ask rules of the settings"),
+    }
+}
+
+fn plan_denies(tool: &str) -> Verdict {
+    Verdict::Deny {
+        reason: format!(
+            "mode `plan` is read-only and {tool} would write; describe the change instead, or start the run with --permission-mode {}",
+            Mode::AcceptEdits
+        ),
+    }
+}
+
+fn plan_denies_command(line: &str, why: Option<shell_command::NotPlain>) -> Verdict {
+    let why = why.map_or_else(|| "it is not known to be read-only".to_owned(), |why| why.to_string());
+    Verdict::Deny { reason: format!("mode `plan` runs read-only commands only, and `{}` is refused: {why}", shortened(line)) }
+}
+
+fn allow_flag(rule: &str) -> String {
+    format!("--allowedTools '{}'", rule.replace('\'', r"'\''"))
+}
+
+/// One flag with a rule for each command that is not allowed yet.
+fn parts_flag(parts: &[&Part]) -> Option<String> {
+    let mut rules = parts.iter().map(|part| suggest_command(part)).collect::<Option<Vec<String>>>()?;
+    rules.sort();
+    rules.dedup();
+    Some(allow_flag(&rules.join(",")))
+}
+
+/// A rule for exactly this line when that can be written on a command line, else the mode that asks nothing.
+fn whole_line_flag(line: &str) -> String {
+    const LINE_MAX: usize = 120;
+    let line = line.trim();
+    let balanced = line.matches('(').count() == line.matches(')').count();
+    let reads_back = Rule::parse(&format!("Bash({line})")).is_ok();
+    if line.len() <= LINE_MAX && !line.contains(['\n', '*']) && balanced && reads_back {
+        return allow_flag(&format!("Bash({line})"));
+    }
+    format!("--permission-mode {}", Mode::Yolo)
+}
+
+fn shortened(command: &str) -> String {
+    const SHOWN_MAX: usize = 100;
+    let line = command.split_whitespace().collect::<Vec<_>>().join(" ");
+    match line.char_indices().nth(SHOWN_MAX) {
+        Some((at, _)) => format!("{}...", &line[..at]),
+        None => line,
+    }
+}

@@ -1,11 +1,14 @@
 //! Whether a tool call may run: modes, rules, and what a shell line does.
 
+pub mod decide;
 pub mod effect;
 pub mod mode;
-
-pub use effect::Effect;
-pub use mode::{Mode, UnknownMode};
-
-pub mod decide;
+pub mod paths;
+mod read_only;
 pub mod rules;
 pub mod shell_command;
+
+pub use decide::{CalledTool, ParentMode, Policy, Verdict};
+pub use effect::Effect;
+pub use mode::{Mode, UnknownMode};
+pub use rules::{Rule, RuleError, RuleSet, split_list};
