@@ -4,9 +4,10 @@
 //! confirms that the text is saved, so a failed save loses nothing.
 
 use std::collections::VecDeque;
+use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use tokio::sync::{Notify, oneshot};
+use tokio::sync::Notify;
 
 use crate::agent::event::InputSource;
 use crate::ids::JobId;
@@ -21,17 +22,27 @@ pub enum Urgency {
 }
 
 /// One message for a session.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone)]
 pub struct Input {
     pub source: InputSource,
     pub text: String,
     /// The job whose end this announces. Stored with the message, so that a later process knows what was delivered.
     pub about: Option<JobId>,
+    pub receipt: Option<Arc<dyn Receipt>>,
+}
+
+/// What the sender of a message wants to decide and to hear. Called without any lock of the inbox.
+pub trait Receipt: Send + Sync {
+    /// Asked when the message would be read; `false` drops it (its news was read on another way meanwhile).
+    fn still_wanted(&self) -> bool;
+
+    /// The text stands in the saved history (R257).
+    fn delivered(&self);
 }
 
 impl Input {
     pub fn new(source: InputSource, text: impl Into<String>) -> Self {
-        Self { source, text: text.into(), about: None }
+        Self { source, text: text.into(), about: None, receipt: None }
     }
 
     pub fn user(text: impl Into<String>) -> Self {
@@ -41,6 +52,17 @@ impl Input {
     pub fn about(mut self, job: JobId) -> Self {
         self.about = Some(job);
         self
+    }
+
+    pub fn with_receipt(mut self, receipt: Arc<dyn Receipt>) -> Self {
+        self.receipt = Some(receipt);
+        self
+    }
+}
+
+impl fmt::Debug for Input {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Input").field("source", &self.source).field("text", &self.text).field("about", &self.about).finish_non_exhaustive()
     }
 }
 
@@ -57,12 +79,6 @@ pub enum InboxRefusal {
 #[derive(Clone, Debug)]
 pub struct Inbox {
     shared: Arc<Shared>,
-}
-
-/// Tells whether a posted message has reached the history.
-#[derive(Debug)]
-pub struct Receipt {
-    saved: oneshot::Receiver<()>,
 }
 
 /// Messages on their way into the history. Dropped unconfirmed, they go back into the inbox they came from.
@@ -93,7 +109,6 @@ struct Entry {
     /// Order of arrival.
     number: u64,
     input: Input,
-    receipt: Option<oneshot::Sender<()>>,
 }
 
 impl Inbox {
@@ -104,18 +119,24 @@ impl Inbox {
     }
 
     pub fn post(&self, urgency: Urgency, input: Input) -> Result<(), InboxRefusal> {
-        self.insert(urgency, input, None)
-    }
-
-    /// As [`Inbox::post`], for a sender that must know when the text is saved (R257).
-    pub fn post_tracked(&self, urgency: Urgency, input: Input) -> Result<Receipt, InboxRefusal> {
-        let (sender, saved) = oneshot::channel();
-        self.insert(urgency, input, Some(sender))?;
-        Ok(Receipt { saved })
+        let mut queue = self.queue();
+        if queue.closed {
+            return Err(InboxRefusal::Closed);
+        }
+        if queue.entries.len() >= self.shared.capacity {
+            return Err(InboxRefusal::Full { capacity: self.shared.capacity });
+        }
+        let number = queue.next_number;
+        queue.next_number += 1;
+        queue.put(Entry { urgency, number, input });
+        drop(queue);
+        self.shared.arrived.notify_waiters();
+        Ok(())
     }
 
     /// The most urgent messages: all of one urgency, which are neighbours by construction (R256). `None` when empty.
     pub fn take(&self) -> Option<Delivery> {
+        self.prune();
         let mut queue = self.queue();
         let urgency = queue.entries.front()?.urgency;
         self.delivery(&mut queue, urgency)
@@ -123,6 +144,7 @@ impl Inbox {
 
     /// What may join a running turn: everything up to `urgency`, in order.
     pub fn take_up_to(&self, urgency: Urgency) -> Option<Delivery> {
+        self.prune();
         self.delivery(&mut self.queue(), urgency)
     }
 
@@ -133,6 +155,7 @@ impl Inbox {
             tokio::pin!(arrived);
             // Registered before the look, so that a message between look and wait is not missed.
             arrived.as_mut().enable();
+            self.prune();
             {
                 let queue = self.queue();
                 if queue.closed || !queue.entries.is_empty() {
@@ -144,10 +167,12 @@ impl Inbox {
     }
 
     pub fn is_empty(&self) -> bool {
+        self.prune();
         self.queue().entries.is_empty()
     }
 
     pub fn len(&self) -> usize {
+        self.prune();
         self.queue().entries.len()
     }
 
@@ -157,20 +182,14 @@ impl Inbox {
         self.shared.arrived.notify_waiters();
     }
 
-    fn insert(&self, urgency: Urgency, input: Input, receipt: Option<oneshot::Sender<()>>) -> Result<(), InboxRefusal> {
-        let mut queue = self.queue();
-        if queue.closed {
-            return Err(InboxRefusal::Closed);
+    /// Drops what its sender no longer wants read. The senders are asked outside the lock, since they have locks too.
+    fn prune(&self) {
+        let asked: Vec<(u64, Arc<dyn Receipt>)> =
+            self.queue().entries.iter().filter_map(|entry| Some((entry.number, entry.input.receipt.clone()?))).collect();
+        let unwanted: Vec<u64> = asked.into_iter().filter(|(_, receipt)| !receipt.still_wanted()).map(|(number, _)| number).collect();
+        if !unwanted.is_empty() {
+            self.queue().entries.retain(|entry| !unwanted.contains(&entry.number));
         }
-        if queue.entries.len() >= self.shared.capacity {
-            return Err(InboxRefusal::Full { capacity: self.shared.capacity });
-        }
-        let number = queue.next_number;
-        queue.next_number += 1;
-        queue.put(Entry { urgency, number, input, receipt });
-        drop(queue);
-        self.shared.arrived.notify_waiters();
-        Ok(())
     }
 
     fn delivery(&self, queue: &mut Queue, urgency: Urgency) -> Option<Delivery> {
@@ -192,16 +211,8 @@ impl Queue {
     }
 }
 
-impl Receipt {
-    /// `true` once the text stands in the saved history, `false` when the session ended without it.
-    pub async fn saved(self) -> bool {
-        self.saved.await.is_ok()
-    }
-}
-
 impl Delivery {
-    /// The messages in order. Neighbours from one source that announce nothing or the like stay apart here; the session
-    /// makes one message of each run of them.
+    /// The messages in order.
     pub fn inputs(&self) -> impl Iterator<Item = &Input> {
         self.entries.iter().map(|entry| &entry.input)
     }
@@ -209,9 +220,8 @@ impl Delivery {
     /// For whoever has saved the texts: receipts are given, nothing goes back.
     pub fn confirm(mut self) {
         for entry in self.entries.drain(..) {
-            if let Some(receipt) = entry.receipt {
-                // The sender may have stopped waiting; the text is saved all the same.
-                let _ = receipt.send(());
+            if let Some(receipt) = entry.input.receipt {
+                receipt.delivered();
             }
         }
     }
@@ -219,7 +229,7 @@ impl Delivery {
 
 impl From<Input> for Delivery {
     fn from(input: Input) -> Self {
-        Self { entries: vec![Entry { urgency: Urgency::Now, number: 0, input, receipt: None }], origin: None }
+        Self { entries: vec![Entry { urgency: Urgency::Now, number: 0, input }], origin: None }
     }
 }
 
@@ -240,6 +250,8 @@ impl Drop for Delivery {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::atomic::{AtomicBool, Ordering};
+
     use super::*;
     use proptest::prelude::*;
 
@@ -294,16 +306,37 @@ mod tests {
         assert_eq!(inbox.len(), 2, "what waited before can still be taken");
     }
 
+    #[derive(Default)]
+    struct Sender {
+        read_elsewhere: AtomicBool,
+        delivered: AtomicBool,
+    }
+
+    impl Receipt for Sender {
+        fn still_wanted(&self) -> bool {
+            !self.read_elsewhere.load(Ordering::SeqCst)
+        }
+        fn delivered(&self) {
+            self.delivered.store(true, Ordering::SeqCst);
+        }
+    }
+
     /// R257
-    #[tokio::test]
-    async fn a_receipt_tells_what_became_of_the_message() {
-        let inbox = Inbox::new(2);
-        let saved = inbox.post_tracked(Urgency::Next, Input::user("a")).unwrap();
-        inbox.take().unwrap().confirm();
-        assert!(saved.saved().await);
-        let lost = inbox.post_tracked(Urgency::Next, Input::user("b")).unwrap();
-        drop(inbox);
-        assert!(!lost.saved().await);
+    #[test]
+    fn the_sender_hears_of_the_save_and_can_take_back_before_it() {
+        let inbox = Inbox::new(3);
+        let senders: Vec<Arc<Sender>> = (0..3).map(|_| Arc::default()).collect();
+        for sender in &senders {
+            inbox.post(Urgency::Next, Input::user("end").with_receipt(sender.clone())).unwrap();
+        }
+        senders[1].read_elsewhere.store(true, Ordering::SeqCst);
+        let delivery = inbox.take().unwrap();
+        assert_eq!(delivery.inputs().count(), 2);
+        assert!(!senders[0].delivered.load(Ordering::SeqCst), "not before it is saved");
+        delivery.confirm();
+        let delivered: Vec<bool> = senders.iter().map(|sender| sender.delivered.load(Ordering::SeqCst)).collect();
+        assert_eq!(delivered, [true, false, true]);
+        assert!(inbox.is_empty());
     }
 
     /// R259
