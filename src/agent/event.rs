@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::ids::{JobId, SessionId};
 use crate::models::{Message, ModelErrorKind, Usage};
@@ -103,6 +103,51 @@ pub enum EventKind {
     TurnEnded {
         end: TurnEnd,
     },
+}
+
+/// Version of the logged form of an event.
+const LOG_VERSION: u32 = 1;
+
+impl EventKind {
+    /// The form in the event log: a name and data. Texts and inputs that the session's messages hold are not repeated.
+    ///
+    /// `None` for what is not logged: parts of an answer, whole messages, and jobs, which have a table of their own.
+    pub fn logged(&self) -> Option<(&'static str, Value)> {
+        let (name, data) = match self {
+            Self::SessionStarted { cwd, model, tools, mode, resumed } => {
+                ("session_started", json!({ "cwd": cwd, "model": model, "tools": tools, "mode": mode, "resumed": resumed }))
+            }
+            Self::TurnStarted { source, .. } => ("turn_started", json!({ "source": source })),
+            Self::RequestRetried { attempt, wait_ms, reason } => {
+                ("request_retried", json!({ "attempt": attempt, "wait_ms": wait_ms, "reason": reason }))
+            }
+            Self::RequestWaiting { wait_ms, reason } => ("request_waiting", json!({ "wait_ms": wait_ms, "reason": reason })),
+            Self::ToolStarted { call_id, name, .. } => ("tool_started", json!({ "call_id": call_id, "name": name })),
+            Self::ToolEnded { call_id, name, is_error, duration_ms, .. } => {
+                ("tool_ended", json!({ "call_id": call_id, "name": name, "is_error": is_error, "duration_ms": duration_ms }))
+            }
+            Self::PermissionDenied { call_id, name, message, .. } => {
+                ("permission_denied", json!({ "call_id": call_id, "name": name, "message": message }))
+            }
+            Self::InputJoined { source, .. } => ("input_joined", json!({ "source": source })),
+            Self::Notice { text } => ("notice", json!({ "text": text })),
+            Self::TurnEnded { end } => (
+                "turn_ended",
+                json!({ "cause": end.cause, "usage": end.usage, "steps": end.steps, "duration_ms": end.duration.as_millis() as u64 }),
+            ),
+            Self::TextDelta { .. }
+            | Self::ThinkingDelta { .. }
+            | Self::AssistantMessage { .. }
+            | Self::ToolResults { .. }
+            | Self::JobStarted { .. }
+            | Self::JobEnded { .. } => return None,
+        };
+        let mut logged = json!({ "version": LOG_VERSION });
+        if let (Some(logged), Value::Object(data)) = (logged.as_object_mut(), data) {
+            logged.extend(data);
+        }
+        Some((name, logged))
+    }
 }
 
 /// Where an input came from (R110, section T).

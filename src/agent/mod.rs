@@ -1,7 +1,9 @@
 //! The conversation engine: sessions, turns, tool batches, the inbox. It starts no process and prints nothing.
 
+mod announcer;
 pub mod event;
 pub mod inbox;
+mod shorten;
 pub mod state;
 pub mod tool;
 

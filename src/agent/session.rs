@@ -1,1 +1,323 @@
-//! A session: owns history and inbox, runs one turn at a time, saves before it announces.
+//! A session: owns history, state and inbox, runs one turn at a time (`turn.rs`), saves before it announces.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use serde::Serialize;
+use serde_json::Value;
+
+use crate::agent::announcer::Announcer;
+use crate::agent::event::{EventKind, EventSink, InputSource};
+use crate::agent::history::{Entry, History, HistoryError, INTERRUPTED, Origin, Restored, result_block};
+use crate::agent::inbox::Inbox;
+use crate::agent::state::{SessionState, StateRecord};
+use crate::agent::tool::ToolBox;
+use crate::agent::tool_batch::{CALL_RESULT, CallEnd};
+use crate::clock;
+use crate::config::Limits;
+use crate::ids::{JobId, SessionId};
+use crate::models::{Model, Prefix, Usage};
+use crate::permissions::decide::Policy;
+use crate::store::{EventRow, MessageRow, SessionRow, Store, StoreError};
+
+/// What a session is made of. `app` builds all of it.
+pub struct SessionParts {
+    pub id: SessionId,
+    pub parent: Option<SessionId>,
+    /// `main`, `subagent_child`, `process_child`.
+    pub task_type: String,
+    /// Absolute.
+    pub cwd: PathBuf,
+    pub model: Arc<dyn Model>,
+    pub toolbox: ToolBox,
+    pub policy: Arc<Policy>,
+    pub events: Arc<dyn EventSink>,
+    pub store: Store,
+    pub limits: Arc<Limits>,
+    /// Built once; stands first in every request of the session.
+    pub prefix: Arc<Prefix>,
+    /// Context messages (`instructions.rs`), put before the first prompt. On resume only those that have changed are added.
+    pub context: Vec<String>,
+    /// What a person should hear at the start.
+    pub notices: Vec<String>,
+    pub inbox: Inbox,
+    /// Model requests of this run (R172); `None`: no limit.
+    pub max_turns: Option<u32>,
+    /// Tokens of this run, cache reads included (R173); `None`: no limit.
+    pub token_budget: Option<u64>,
+    /// One of the model's own levels.
+    pub reasoning: Option<String>,
+}
+
+/// Why a session cannot be made or taken up again.
+#[derive(Debug, thiserror::Error)]
+pub enum SessionError {
+    #[error("there is no session {id}")]
+    Unknown { id: SessionId },
+    #[error("the history of session {id} cannot be used: {source}")]
+    History { id: SessionId, source: HistoryError },
+    #[error("a turn limit of 0 allows no answer; give at least 1")]
+    NoTurns,
+    #[error(transparent)]
+    Store(#[from] StoreError),
+}
+
+/// A call that permission refused (R319, R324).
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Denial {
+    pub tool_name: String,
+    pub tool_use_id: String,
+    pub tool_input: Value,
+    pub message: String,
+    /// The same tool had a successful call afterwards: the work was done after all.
+    #[serde(skip)]
+    pub succeeded_later: bool,
+}
+
+/// One conversation.
+pub struct Session {
+    pub(super) parts: SessionParts,
+    pub(super) announcer: Announcer,
+    pub(super) history: History,
+    pub(super) state: Arc<SessionState>,
+    saved_state: StateRecord,
+    titled: bool,
+    /// Context messages that go into the history with the next input.
+    pub(super) pending_context: Vec<String>,
+    pub(super) usage: Usage,
+    pub(super) by_model: BTreeMap<String, Usage>,
+    /// Requests that gave an answer, over all turns of this run.
+    pub(super) steps: u32,
+    denials: Vec<Denial>,
+}
+
+/// Characters of a session's title.
+const TITLE_MAX: usize = 80;
+/// Events read at once when results of an interrupted batch are looked for.
+const EVENT_PAGE: u32 = 500;
+
+impl Session {
+    /// A new session; fails when the id is taken.
+    pub async fn create(parts: SessionParts) -> Result<Self, SessionError> {
+        let session = Self::assemble(parts, History::default(), StateRecord::default())?;
+        let parts = &session.parts;
+        let now = clock::now();
+        let row = SessionRow {
+            id: parts.id.clone(),
+            parent: parts.parent.clone(),
+            task_type: parts.task_type.clone(),
+            cwd: parts.cwd.clone(),
+            model: parts.model.name().to_owned(),
+            mode: parts.policy.mode().as_str().to_owned(),
+            title: String::new(),
+            state: state_value(&session.saved_state),
+            created_at: now,
+            updated_at: now,
+        };
+        parts.store.create_session(row).await?;
+        session.start(false, Vec::new()).await?;
+        Ok(session)
+    }
+
+    /// A stored session taken up again: history, files seen and todo list are as they were; calls that a stopped process
+    /// left without a result get one.
+    pub async fn resume(parts: SessionParts) -> Result<Self, SessionError> {
+        let id = parts.id.clone();
+        let row = parts.store.session(&id).await?.ok_or_else(|| SessionError::Unknown { id: id.clone() })?;
+        let rows = parts.store.messages(&id).await?;
+        let Restored { history, mut notices } =
+            History::restore(rows).map_err(|source| SessionError::History { id: id.clone(), source })?;
+        let record = serde_json::from_value(row.state).unwrap_or_else(|error| {
+            notices.push(format!("the stored state of session {id} cannot be read, files count as not read: {error}"));
+            StateRecord::default()
+        });
+        let mut session = Self::assemble(parts, history, record)?;
+        session.titled = !row.title.is_empty();
+        session.pending_context = changed_context(&session.history, std::mem::take(&mut session.parts.context));
+        let (model, mode) = (session.parts.model.name(), session.parts.policy.mode().as_str());
+        if row.model != model {
+            session.parts.store.set_model(&id, model).await?;
+        }
+        if row.mode != mode {
+            session.parts.store.set_mode(&id, mode).await?;
+        }
+        session.repair().await?;
+        session.start(true, notices).await?;
+        Ok(session)
+    }
+
+    pub fn id(&self) -> &SessionId {
+        &self.parts.id
+    }
+
+    pub fn inbox(&self) -> Inbox {
+        self.parts.inbox.clone()
+    }
+
+    pub fn state(&self) -> Arc<SessionState> {
+        Arc::clone(&self.state)
+    }
+
+    /// Calls that permission refused in this run, in order.
+    pub fn denials(&self) -> Vec<Denial> {
+        self.denials.clone()
+    }
+
+    /// Tokens of all requests of this run.
+    pub fn usage(&self) -> Usage {
+        self.usage
+    }
+
+    /// The same by `provider/model`.
+    pub fn usage_by_model(&self) -> &BTreeMap<String, Usage> {
+        &self.by_model
+    }
+
+    /// Model requests of this run that gave an answer.
+    pub fn steps(&self) -> u32 {
+        self.steps
+    }
+
+    /// Jobs whose end the history already tells of; they must not be announced again (R257).
+    pub fn announced(&self) -> BTreeSet<JobId> {
+        self.history.announced()
+    }
+
+    fn assemble(mut parts: SessionParts, history: History, record: StateRecord) -> Result<Self, SessionError> {
+        if parts.max_turns == Some(0) {
+            return Err(SessionError::NoTurns);
+        }
+        Ok(Self {
+            announcer: Announcer::new(parts.id.clone(), Arc::clone(&parts.events), parts.store.clone()),
+            history,
+            state: Arc::new(SessionState::restored(record.clone())),
+            saved_state: record,
+            titled: false,
+            pending_context: std::mem::take(&mut parts.context),
+            usage: Usage::default(),
+            by_model: BTreeMap::new(),
+            steps: 0,
+            denials: Vec::new(),
+            parts,
+        })
+    }
+
+    async fn start(&self, resumed: bool, notices: Vec<String>) -> Result<(), StoreError> {
+        let started = EventKind::SessionStarted {
+            cwd: self.parts.cwd.display().to_string(),
+            model: self.parts.model.name().to_owned(),
+            tools: self.parts.toolbox.names(),
+            mode: self.parts.policy.mode(),
+            resumed,
+        };
+        self.announcer.announce(started).await?;
+        for text in notices.into_iter().chain(self.parts.notices.iter().cloned()) {
+            self.announcer.announce(EventKind::Notice { text }).await?;
+        }
+        Ok(())
+    }
+
+    /// Saves what is to be appended, together with the state if it has changed; in the history only when saved.
+    pub(super) async fn commit(&mut self, entries: Vec<Entry>) -> Result<(), StoreError> {
+        let rows: Vec<MessageRow> = self.history.rows(&entries);
+        let record = self.state.record();
+        let (store, id) = (&self.parts.store, &self.parts.id);
+        if record == self.saved_state {
+            store.append_messages(id, rows).await?;
+        } else {
+            store.append_messages_and_state(id, rows, &state_value(&record)).await?;
+            self.saved_state = record;
+        }
+        self.history.push(entries);
+        Ok(())
+    }
+
+    /// Gives the calls of the last answer that have no result one: what the log knows of them, else "unknown". Needed
+    /// after a kill, and after a turn that was dropped in the middle of a batch.
+    pub(super) async fn repair(&mut self) -> Result<(), StoreError> {
+        let open = self.history.open_calls();
+        if open.is_empty() {
+            return Ok(());
+        }
+        let known = self.logged_results(&open).await?;
+        let results = open.iter().map(|id| match known.get(id) {
+            Some((text, is_error)) => result_block(id, text.clone(), *is_error),
+            None => result_block(id, INTERRUPTED, true),
+        });
+        self.commit(vec![Entry::results(results.collect())]).await
+    }
+
+    async fn logged_results(&self, open: &[String]) -> Result<BTreeMap<String, (String, bool)>, StoreError> {
+        let mut known = BTreeMap::new();
+        let mut after = 0;
+        let position = self.history.last_position();
+        loop {
+            let page = self.parts.store.events(&self.parts.id, after, EVENT_PAGE).await?;
+            let Some(last) = page.last() else { return Ok(known) };
+            after = last.seq;
+            let of_batch = |event: &&EventRow| event.data.get("position").and_then(Value::as_i64) == Some(position);
+            for event in page.iter().filter(|event| event.kind == CALL_RESULT).filter(of_batch) {
+                let text = |key: &str| event.data.get(key).and_then(Value::as_str);
+                if let (Some(id), Some(text)) = (text("call_id"), text("text"))
+                    && open.iter().any(|open| open == id)
+                {
+                    let is_error = event.data.get("is_error").and_then(Value::as_bool).unwrap_or(true);
+                    known.insert(id.to_owned(), (text.to_owned(), is_error));
+                }
+            }
+        }
+    }
+
+    /// The first line a person or parent wrote becomes the session's title.
+    pub(super) async fn title(&mut self, text: &str) -> Result<(), StoreError> {
+        if self.titled {
+            return Ok(());
+        }
+        let line = text.lines().map(str::trim).find(|line| !line.is_empty()).unwrap_or_default();
+        let title: String = line.chars().take(TITLE_MAX).collect();
+        self.parts.store.set_title(&self.parts.id, &title).await?;
+        self.titled = true;
+        Ok(())
+    }
+
+    /// Keeps what was refused, and that a refused tool worked after all.
+    pub(super) fn note_denials(&mut self, ends: &[CallEnd], input_of: impl Fn(&str) -> Value) {
+        for end in ends {
+            if end.denied {
+                self.denials.push(Denial {
+                    tool_name: end.name.clone(),
+                    tool_use_id: end.id.clone(),
+                    tool_input: input_of(&end.id),
+                    message: end.text.clone(),
+                    succeeded_later: false,
+                });
+            } else if !end.is_error {
+                for denial in self.denials.iter_mut().filter(|denial| denial.tool_name == end.name) {
+                    denial.succeeded_later = true;
+                }
+            }
+        }
+    }
+}
+
+fn state_value(record: &StateRecord) -> Value {
+    let mut record = record.clone();
+    // A path that is not UTF-8 has no JSON form; such a file counts as not read after a resume.
+    record.files_seen.retain(|path, _| path.to_str().is_some());
+    // Plain data with text keys always has a JSON form.
+    serde_json::to_value(record).unwrap_or_else(|_| Value::Object(serde_json::Map::new()))
+}
+
+/// The context messages whose text is not the newest of its kind in the history.
+fn changed_context(history: &History, context: Vec<String>) -> Vec<String> {
+    let kind = |text: &str| text.lines().next().unwrap_or_default().to_owned();
+    let mut newest: BTreeMap<String, String> = BTreeMap::new();
+    for entry in history.entries() {
+        if entry.origin == Origin::Input(InputSource::Context) {
+            let text = entry.message.text();
+            newest.insert(kind(&text), text);
+        }
+    }
+    context.into_iter().filter(|text| newest.get(&kind(text)) != Some(text)).collect()
+}

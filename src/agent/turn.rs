@@ -1,1 +1,363 @@
-//! One turn: request, stream, tool batch, inbox between steps, turn limit.
+//! One turn: request, stream, tool batch, what joins from the inbox between steps, and the limits.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::Instant;
+
+use futures_util::StreamExt;
+use serde_json::{Value, json};
+use tokio_util::sync::CancellationToken;
+
+use crate::agent::event::{EventKind, InputSource, TurnCause, TurnEnd};
+use crate::agent::history::{Entry, result_block};
+use crate::agent::inbox::{Delivery, Urgency};
+use crate::agent::session::Session;
+use crate::agent::shorten::{fair_share, shortened};
+use crate::agent::tool_batch::{Batch, Call};
+use crate::ids::JobId;
+use crate::models::{Block, Message, ModelError, ModelErrorKind, ModelEvent, Reply, Request, Role, StopReason, ToolUse, Usage};
+use crate::store::StoreError;
+
+/// What a turn has so far.
+#[derive(Default)]
+struct Progress {
+    usage: Usage,
+    steps: u32,
+    /// Text of the last answer that had one; after a failure, what had arrived.
+    text: String,
+}
+
+/// How one request came back.
+enum Answer {
+    Complete(Reply),
+    /// The turn ends here.
+    Ended(TurnCause),
+}
+
+/// Which limit is reached.
+#[derive(Clone, Copy)]
+enum Reached {
+    Turns(u32),
+    Tokens(u64),
+}
+
+impl Session {
+    /// Runs steps until the model asks for no more tools. Whatever ends it, the history stays one that a provider accepts.
+    ///
+    /// Dropping the future gives up what is under way; the next turn, or a resume, repairs the history first.
+    pub async fn turn(&mut self, input: impl Into<Delivery>, cancel: &CancellationToken) -> TurnEnd {
+        let since = Instant::now();
+        let mut progress = Progress::default();
+        let cause = match self.run(input.into(), &mut progress, cancel).await {
+            Ok(cause) => cause,
+            Err(error) => TurnCause::StoreFailed { message: error.to_string() },
+        };
+        let Progress { usage, steps, text } = progress;
+        let end = TurnEnd { cause, text, usage, steps, duration: since.elapsed() };
+        if let Err(error) = self.announcer.announce(EventKind::TurnEnded { end: end.clone() }).await {
+            // The answer itself is saved or has failed already; observers must still hear that the turn is over.
+            if !matches!(end.cause, TurnCause::StoreFailed { .. }) {
+                self.announcer.show(EventKind::Notice { text: format!("the end of the turn could not be logged: {error}") });
+            }
+            self.announcer.show(EventKind::TurnEnded { end: end.clone() });
+        }
+        end
+    }
+
+    async fn run(&mut self, input: Delivery, progress: &mut Progress, cancel: &CancellationToken) -> Result<TurnCause, StoreError> {
+        self.repair().await?;
+        self.accept(input, true).await?;
+        loop {
+            if cancel.is_cancelled() {
+                return Ok(TurnCause::Cancelled);
+            }
+            if let Some(reached) = self.limit_reached() {
+                return self.close_turn(reached, progress, cancel).await;
+            }
+            if progress.steps > 0 {
+                self.join_waiting().await?;
+            }
+            let reply = match self.request(ToolUse::Allowed, progress, cancel).await? {
+                Answer::Complete(reply) => reply,
+                Answer::Ended(cause) => return Ok(cause),
+            };
+            let calls = calls_of(&reply.message);
+            match reply.stop {
+                StopReason::MaxTokens => {
+                    self.leave_calls(&calls, "not run: the answer was cut by the model's token limit").await?;
+                    return Ok(TurnCause::MaxTokens);
+                }
+                StopReason::Refusal => {
+                    self.leave_calls(&calls, "not run: the provider ended the answer").await?;
+                    return Ok(TurnCause::Refused);
+                }
+                // What counts is whether there are calls; some servers name the wrong reason.
+                StopReason::EndTurn | StopReason::ToolUse => {}
+            }
+            if !calls.is_empty() {
+                self.run_batch(&calls, cancel).await?;
+            } else if cancel.is_cancelled() || self.limit_reached().is_some() || !self.join_waiting().await? {
+                return Ok(TurnCause::Finished);
+            }
+        }
+    }
+
+    /// Puts messages into the history: neighbours from one source as one message (R256). The first of a turn brings the
+    /// context with it.
+    async fn accept(&mut self, delivery: Delivery, first: bool) -> Result<(), StoreError> {
+        let inputs = joined(&delivery, self.parts.limits.notice_max);
+        let context = self.pending_context.iter().map(|text| Entry::input(InputSource::Context, text.clone(), Vec::new()));
+        let own = inputs.iter().map(|input| Entry::input(input.source, input.text.clone(), input.about.clone()));
+        let entries = context.chain(own).collect();
+        self.commit(entries).await?;
+        self.pending_context.clear();
+        delivery.confirm();
+        for (place, Joined { source, text, .. }) in inputs.into_iter().enumerate() {
+            if first && place == 0 {
+                self.title(&text).await?;
+                self.announcer.announce(EventKind::TurnStarted { source, text }).await?;
+            } else {
+                self.announcer.announce(EventKind::InputJoined { source, text }).await?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Takes what may join a running turn (R215, R260). Only called where every call has its result.
+    async fn join_waiting(&mut self) -> Result<bool, StoreError> {
+        match self.parts.inbox.take_up_to(Urgency::Next) {
+            Some(delivery) => self.accept(delivery, false).await.map(|()| true),
+            None => Ok(false),
+        }
+    }
+
+    /// One request and its answer, saved. A broken stream is never an answer: its text is kept, marked, and the turn ends.
+    async fn request(&mut self, tool_use: ToolUse, progress: &mut Progress, cancel: &CancellationToken) -> Result<Answer, StoreError> {
+        let request = Request {
+            session: self.parts.id.clone(),
+            prefix: Arc::clone(&self.parts.prefix),
+            messages: self.history.messages(),
+            tool_use,
+            max_tokens: None,
+            reasoning: self.parts.reasoning.clone(),
+        };
+        let mut stream = self.parts.model.stream(request);
+        let mut arrived = String::new();
+        let outcome = loop {
+            let event = tokio::select! {
+                biased;
+                () = cancel.cancelled() => break Err(None),
+                event = stream.next() => event,
+            };
+            match event {
+                Some(Ok(ModelEvent::Finished(reply))) => break Ok(reply),
+                Some(Ok(event)) => self.forward(event, &mut arrived).await?,
+                Some(Err(error)) => break Err(Some(error)),
+                None => break Err(Some(ended_early())),
+            }
+        };
+        drop(stream);
+        match outcome {
+            Ok(reply) if reply.message.blocks.is_empty() => {
+                self.count(reply.usage, progress);
+                let message = format!("{} gave an answer without any content", self.parts.model.name());
+                Ok(Answer::Ended(TurnCause::ModelFailed { kind: ModelErrorKind::Empty, message }))
+            }
+            Ok(reply) => self.keep_answer(reply, progress).await.map(Answer::Complete),
+            Err(None) => {
+                self.keep_partial(&arrived, "the turn was stopped", progress).await?;
+                Ok(Answer::Ended(TurnCause::Cancelled))
+            }
+            Err(Some(error)) => {
+                self.count(error.usage, progress);
+                let partial = error.partial.as_ref().map(Message::text).filter(|text| !text.is_empty()).unwrap_or(arrived);
+                self.keep_partial(&partial, "the model's answer failed", progress).await?;
+                Ok(Answer::Ended(TurnCause::ModelFailed { kind: error.kind, message: error.message }))
+            }
+        }
+    }
+
+    async fn forward(&self, event: ModelEvent, arrived: &mut String) -> Result<(), StoreError> {
+        match event {
+            ModelEvent::TextDelta(text) => {
+                arrived.push_str(&text);
+                self.announcer.show(EventKind::TextDelta { text });
+            }
+            ModelEvent::ThinkingDelta(text) => self.announcer.show(EventKind::ThinkingDelta { text }),
+            ModelEvent::Retrying { attempt, wait, reason } => {
+                let wait_ms = u64::try_from(wait.as_millis()).unwrap_or(u64::MAX);
+                self.announcer.announce(EventKind::RequestRetried { attempt, wait_ms, reason }).await?;
+            }
+            ModelEvent::Waiting { wait, reason } => {
+                let wait_ms = u64::try_from(wait.as_millis()).unwrap_or(u64::MAX);
+                self.announcer.announce(EventKind::RequestWaiting { wait_ms, reason }).await?;
+            }
+            // Observers hear of a call when it starts; `Finished` is handled by the caller.
+            ModelEvent::ToolUseStarted { .. } | ModelEvent::Finished(_) => {}
+        }
+        Ok(())
+    }
+
+    fn count(&mut self, usage: Usage, progress: &mut Progress) {
+        progress.usage += usage;
+        self.usage += usage;
+        *self.by_model.entry(self.parts.model.name().to_owned()).or_default() += usage;
+    }
+
+    async fn keep_answer(&mut self, reply: Reply, progress: &mut Progress) -> Result<Reply, StoreError> {
+        let Reply { message, usage, stop } = reply;
+        let message = well_formed(message);
+        self.count(usage, progress);
+        progress.steps += 1;
+        self.steps += 1;
+        self.commit(vec![Entry::answer(Arc::new(message.clone()))]).await?;
+        let text = message.text();
+        if !text.is_empty() {
+            progress.text = text;
+        }
+        self.announcer.show(EventKind::AssistantMessage { message: message.clone(), usage });
+        Ok(Reply { message, usage, stop })
+    }
+
+    async fn keep_partial(&mut self, text: &str, why: &str, progress: &mut Progress) -> Result<(), StoreError> {
+        if text.trim().is_empty() {
+            return Ok(());
+        }
+        self.commit(vec![Entry::partial_answer(text, why)]).await?;
+        progress.text = text.to_owned();
+        Ok(())
+    }
+
+    async fn run_batch(&mut self, calls: &[Call], cancel: &CancellationToken) -> Result<(), StoreError> {
+        let batch = Batch {
+            session: &self.parts.id,
+            position: self.history.last_position(),
+            cwd: &self.parts.cwd,
+            toolbox: &self.parts.toolbox,
+            policy: &self.parts.policy,
+            state: &self.state,
+            limits: &self.parts.limits,
+            announcer: &self.announcer,
+            store: &self.parts.store,
+            cancel,
+        };
+        let ends = batch.run(calls).await?;
+        self.note_denials(&ends, |id| calls.iter().find(|call| call.id == id).map_or(Value::Null, |call| call.input.clone()));
+        self.keep_results(ends.into_iter().map(|end| result_block(&end.id, end.text, end.is_error)).collect()).await
+    }
+
+    /// Pairs calls that will not be run with a result that says why.
+    async fn leave_calls(&mut self, calls: &[Call], why: &str) -> Result<(), StoreError> {
+        if calls.is_empty() {
+            return Ok(());
+        }
+        self.keep_results(calls.iter().map(|call| result_block(&call.id, why, true)).collect()).await
+    }
+
+    async fn keep_results(&mut self, results: Vec<Block>) -> Result<(), StoreError> {
+        let entry = Entry::results(results);
+        let message = (*entry.message).clone();
+        self.commit(vec![entry]).await?;
+        self.announcer.show(EventKind::ToolResults { message });
+        Ok(())
+    }
+
+    fn limit_reached(&self) -> Option<Reached> {
+        let turns = self.parts.max_turns.filter(|limit| self.steps >= *limit).map(Reached::Turns);
+        turns.or_else(|| self.parts.token_budget.filter(|limit| self.usage.total() >= *limit).map(Reached::Tokens))
+    }
+
+    /// The one request after a limit: a report without tools (R172, R173). Calls in its answer are not run.
+    async fn close_turn(&mut self, reached: Reached, progress: &mut Progress, cancel: &CancellationToken) -> Result<TurnCause, StoreError> {
+        let (limit, cause) = match reached {
+            Reached::Turns(limit) => (format!("The limit of {limit} model requests"), TurnCause::MaxTurns),
+            Reached::Tokens(limit) => (format!("The budget of {limit} tokens"), TurnCause::Budget),
+        };
+        let text = format!(
+            "{limit} for this task is reached. No more tools can be called. Write your final report now: what is done, what you \
+             found, and what is still open."
+        );
+        self.accept(crate::agent::inbox::Input::new(InputSource::Limit, text).into(), false).await?;
+        match self.request(ToolUse::Forbidden, progress, cancel).await? {
+            Answer::Complete(reply) => {
+                self.leave_calls(&calls_of(&reply.message), "not run: the limit for this task is reached").await?;
+                Ok(cause)
+            }
+            Answer::Ended(cause) => Ok(cause),
+        }
+    }
+}
+
+/// Messages of one source that become one message of the history.
+struct Joined {
+    source: InputSource,
+    text: String,
+    about: Vec<JobId>,
+}
+
+/// Neighbours from one source are joined by a blank line. Notices share `notice_max`, so that many ends at one moment do
+/// not overflow the request; what a notice begins with (which job, where its output lies) stays.
+fn joined(delivery: &Delivery, notice_max: u64) -> Vec<Joined> {
+    let notices = delivery.inputs().filter(|input| input.source == InputSource::TaskNotification);
+    let share = fair_share(notices.map(|input| input.text.len() as u64), notice_max);
+    let mut all: Vec<Joined> = Vec::new();
+    for input in delivery.inputs() {
+        let text = match input.source {
+            InputSource::TaskNotification => shortened(input.text.clone(), share),
+            InputSource::User | InputSource::Subagent | InputSource::Context | InputSource::Limit => input.text.clone(),
+        };
+        match all.last_mut() {
+            Some(last) if last.source == input.source => {
+                last.text.push_str("\n\n");
+                last.text.push_str(&text);
+                last.about.extend(input.about.clone());
+            }
+            _ => all.push(Joined { source: input.source, text, about: input.about.iter().cloned().collect() }),
+        }
+    }
+    all
+}
+
+fn calls_of(message: &Message) -> Vec<Call> {
+    let call = |(id, name, input): (&str, &str, &Value)| Call {
+        id: id.to_owned(),
+        name: name.to_owned(),
+        // What `well_formed` has wrapped is shown to the batch as it came.
+        input: input.get(NOT_AN_OBJECT).filter(|_| input.as_object().is_some_and(|all| all.len() == 1)).unwrap_or(input).clone(),
+    };
+    message.tool_uses().map(call).collect()
+}
+
+/// Key under which the history keeps an input that is not an object; providers accept nothing else than objects.
+const NOT_AN_OBJECT: &str = "input_that_is_not_an_object";
+
+/// The answer as the history can hold it: from the assistant, every call with an id of its own and an object as input.
+fn well_formed(message: Message) -> Message {
+    let mut known = BTreeSet::new();
+    let mut number = 0;
+    let mut blocks = message.blocks;
+    for block in &mut blocks {
+        let Block::ToolUse { id, input, .. } = block else { continue };
+        while id.is_empty() || known.contains(id.as_str()) {
+            number += 1;
+            *id = format!("call_{number}");
+        }
+        known.insert(id.clone());
+        if input.is_null() {
+            *input = json!({});
+        } else if !input.is_object() {
+            *input = json!({ NOT_AN_OBJECT: input.take() });
+        }
+    }
+    Message { role: Role::Assistant, blocks }
+}
+
+fn ended_early() -> ModelError {
+    ModelError {
+        kind: ModelErrorKind::Interrupted,
+        message: "the model's answer ended without its end mark".into(),
+        partial: None,
+        status: None,
+        usage: Usage::default(),
+    }
+}
