@@ -7,6 +7,7 @@ use std::time::Duration;
 use futures_util::StreamExt;
 use serde_json::json;
 use zapmyco::ids::SessionId;
+use zapmyco::models::record::{RecordContext, Recorder, RecordingError, recording, replaying};
 use zapmyco::models::scripted::{Script, ScriptContext, scripted};
 use zapmyco::models::{Block, Message, Model, ModelError, ModelErrorKind, ModelEvent, Prefix, Reply, Request, Role, StopReason, ToolUse};
 
@@ -24,14 +25,16 @@ fn model(text: &str) -> Arc<dyn Model> {
 
 /// A conversation as a session would build it.
 struct Talk {
+    session: SessionId,
     messages: Vec<Arc<Message>>,
     tool_use: ToolUse,
 }
 
 impl Talk {
     fn new(task: &str) -> Self {
-        let context = Message::user("<context kind=\"date\">2026-06-06</context>");
-        Self { messages: vec![Arc::new(context), Arc::new(Message::user(task))], tool_use: ToolUse::Allowed }
+        let context = Message::user("<context name=\"date\">2026-06-06</context>");
+        let messages = vec![Arc::new(context), Arc::new(Message::user(task))];
+        Self { session: SessionId::new_main(), messages, tool_use: ToolUse::Allowed }
     }
 
     /// The answer's calls get these results; they become the next user message.
@@ -50,7 +53,7 @@ impl Talk {
 
     async fn ask(&self, model: &Arc<dyn Model>) -> (Vec<ModelEvent>, Result<Reply, ModelError>) {
         let request = Request {
-            session: SessionId::new_main(),
+            session: self.session.clone(),
             prefix: Arc::new(Prefix { tools: Vec::new(), system: "be brief".to_owned() }),
             messages: self.messages.clone(),
             tool_use: self.tool_use,
@@ -266,4 +269,160 @@ async fn a_closing_report_may_not_call_tools() {
     let mut talk = Talk::new("x");
     talk.tool_use = ToolUse::Forbidden;
     assert_eq!(talk.error(&model).await.kind, ModelErrorKind::ScriptMismatch);
+}
+
+const TWO_STEPS: &str = r#"
+version: 1
+scripts:
+- match: watch
+  turns:
+  - {thinking: hm, calls: [{name: subagent, input: {action: spawn, task: x}}]}
+  - calls: [{name: subagent, input: {action: poll, subagent_ids: ["{{ results[0] | regex_find('sa_[0-9_a-f]+') }}"]}}]
+  - text: "it said {{ results[0] | regex_find('found .*') }} in {{ cwd }}"
+"#;
+
+fn spawned(id: &str) -> String {
+    format!("[SubAgent] {id}: running\nCLI: zapmyco\nTask: x\nCreated: 2026-06-06T15:30:00.123456")
+}
+
+fn ended(id: &str, duration: u32) -> String {
+    format!(">>> {id} <<<\n[SubAgent] {id}: completed\nCLI: zapmyco\nExit code: 0\nDuration: {duration}s\n\n=== stdout ===\nfound 3 files")
+}
+
+const RUNNING: &str = "[SubAgent] 1/1 仍在运行 (已等待 5s)\n  任务: x";
+
+/// Records the conversation with a child that had this poll result.
+async fn record(path: &std::path::Path, poll: &str) {
+    let context = RecordContext::new("/root-of-a", "/project").hiding("sk-live-0123456789".to_owned().into());
+    let recorder = Recorder::create(path, "anthropic/claude-x", context).unwrap();
+    let model = recording(model(TWO_STEPS), recorder);
+    let mut talk = Talk::new("watch one with sk-live-0123456789 in /project");
+    let reply = talk.reply(&model).await;
+    talk.step(reply, &[(&spawned("sa_20260606_0000000a"), false)]);
+    let reply = talk.reply(&model).await;
+    talk.step(reply, &[(poll, false)]);
+    let reply = talk.reply(&model).await;
+    assert_eq!(reply.message.text(), "it said found 3 files in /project");
+}
+
+/// Plays it elsewhere, with another id, up to the last answer.
+async fn replay(path: &std::path::Path, polls: &[&str]) -> Result<Reply, ModelError> {
+    let context = RecordContext::new("/root-of-b", "/elsewhere").hiding("sk-live-0123456789".to_owned().into());
+    let model = replaying(path, context).unwrap();
+    assert_eq!(model.name(), "anthropic/claude-x");
+    let mut talk = Talk::new("watch one with sk-live-0123456789 in /elsewhere");
+    let reply = talk.reply(&model).await;
+    talk.step(reply, &[(&spawned("sa_20270101_cafecafe"), false)]);
+    for poll in polls {
+        let reply = talk.reply(&model).await;
+        assert_eq!(inputs(&reply), [json!({"action": "poll", "subagent_ids": ["sa_20270101_cafecafe"]})]);
+        talk.step(reply, &[(poll, false)]);
+    }
+    talk.ask(&model).await.1
+}
+
+#[tokio::test]
+async fn a_recording_is_played_with_the_values_of_the_new_run() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("run.jsonl");
+    record(&path, &ended("sa_20260606_0000000a", 45)).await;
+    let text = std::fs::read_to_string(&path).unwrap();
+    for absent in ["sk-live", "sa_2026", "/project", "2026-06-06", "45s"] {
+        assert!(!text.contains(absent), "{absent} in {text}");
+    }
+    assert_eq!(text.lines().next().unwrap(), r#"{"zapmyco_recording":1,"model":"anthropic/claude-x"}"#);
+    let reply = replay(&path, &[&ended("sa_20270101_cafecafe", 2)]).await.unwrap();
+    assert_eq!(reply.message.text(), "it said found 3 files in /elsewhere");
+}
+
+#[tokio::test]
+async fn a_replay_looks_again_at_a_child_that_is_slower_than_it_was() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("run.jsonl");
+    record(&path, &ended("sa_20260606_0000000a", 45)).await;
+    let reply = replay(&path, &[RUNNING, RUNNING, &ended("sa_20270101_cafecafe", 2)]).await.unwrap();
+    assert_eq!(reply.message.text(), "it said found 3 files in /elsewhere");
+}
+
+#[tokio::test]
+async fn what_differs_is_shown_as_a_diff() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("run.jsonl");
+    record(&path, &ended("sa_20260606_0000000a", 45)).await;
+    let other = ended("sa_20270101_cafecafe", 2).replace("3 files", "4 files");
+    let error = replay(&path, &[&other]).await.unwrap_err();
+    assert_eq!(error.kind, ModelErrorKind::ScriptMismatch);
+    let head = format!("recording {}: turn 2 of the conversation `watch one with ⟦secret⟧ in ⟦workspace⟧` differs\n", path.display());
+    assert!(error.message.starts_with(&head), "{}", error.message);
+    assert!(error.message.contains("\n-found 3 files\n+found 4 files"), "{}", error.message);
+    assert!(error.message.contains("--- recorded\n+++ now\n"), "{}", error.message);
+    assert!(!error.message.contains("sk-live"), "{}", error.message);
+}
+
+#[tokio::test]
+async fn a_task_that_was_not_recorded_is_a_mismatch() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("run.jsonl");
+    record(&path, &ended("sa_20260606_0000000a", 45)).await;
+    let model = replaying(&path, RecordContext::new("/r", "/w")).unwrap();
+    let error = Talk::new("watch two").error(&model).await;
+    assert_eq!(error.kind, ModelErrorKind::ScriptMismatch);
+    assert!(error.message.contains("no conversation has this task; the nearest differs\n"), "{}", error.message);
+    assert!(error.message.contains("+watch two"), "{}", error.message);
+}
+
+#[tokio::test]
+async fn children_append_to_the_file_of_their_parent() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("run.jsonl");
+    let context = RecordContext::new("/r", "/project");
+    let inner = || model("version: 1\nscripts: [{turns: [{text: 'done {{ task }}'}]}]\n");
+    let main = recording(inner(), Recorder::create(&path, "m/x", context.clone()).unwrap());
+    Talk::new("main").reply(&main).await;
+    let children = (0..8).map(|number| {
+        let child = recording(inner(), Recorder::join(&path, context.clone()));
+        tokio::spawn(async move { Talk::new(&format!("child {number}")).reply(&child).await })
+    });
+    for child in children.collect::<Vec<_>>() {
+        child.await.unwrap();
+    }
+    let model = replaying(&path, context).unwrap();
+    for number in 0..8 {
+        assert_eq!(Talk::new(&format!("child {number}")).reply(&model).await.message.text(), format!("done child {number}"));
+    }
+}
+
+#[tokio::test]
+async fn a_recorded_failure_fails_again() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("run.jsonl");
+    let context = RecordContext::new("/r", "/project");
+    let inner = model("version: 1\nscripts: [{turns: [{text: half1234, fault: cut}]}]\n");
+    let first = Talk::new("x").error(&recording(inner, Recorder::create(&path, "m/x", context.clone()).unwrap())).await;
+    let second = Talk::new("x").error(&replaying(&path, context).unwrap()).await;
+    assert_eq!((second.kind, second.message, second.partial), (first.kind, first.message, first.partial));
+}
+
+#[test]
+fn only_a_recording_is_overwritten_and_only_a_recording_is_played() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("notes.txt");
+    std::fs::write(&path, "dear diary\n").unwrap();
+    let context = RecordContext::new("/r", "/project");
+    assert!(matches!(Recorder::create(&path, "m/x", context.clone()), Err(RecordingError::NotOurs { .. })));
+    assert_eq!(std::fs::read_to_string(&path).unwrap(), "dear diary\n");
+    let error = replaying(&path, context.clone()).err().unwrap().to_string();
+    assert_eq!(error, format!("{} is not a recording: its first line does not say `zapmyco_recording`", path.display()));
+    let path = folder.path().join("run.jsonl");
+    for _ in 0..2 {
+        drop(Recorder::create(&path, "m/x", context.clone()).unwrap());
+    }
+    assert_eq!(std::fs::read_to_string(&path).unwrap().lines().count(), 1);
+    assert!(matches!(replaying(&path, context.clone()), Err(RecordingError::Empty { .. })));
+    std::fs::write(&path, "{\"zapmyco_recording\":1,\"model\":\"m\"}\n{\"turn\":0}\n").unwrap();
+    let error = replaying(&path, context.clone()).err().unwrap().to_string();
+    assert!(error.contains(", line 2: missing field `conversation`"), "{error}");
+    std::fs::write(&path, "{\"zapmyco_recording\":9,\"model\":\"m\"}\n").unwrap();
+    let error = replaying(&path, context).err().unwrap().to_string();
+    assert!(error.ends_with("has version 9; this program plays version 1"), "{error}");
 }

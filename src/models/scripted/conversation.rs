@@ -1,9 +1,6 @@
 //! What a scripted or recorded model needs to know of a request: the task, the turn, the tool results so far.
 
-use crate::models::{Block, Message, Request, Role};
-
-/// How a context message begins (instructions, date, git state): such a text is never the task of a session.
-pub const CONTEXT_PREFIX: &str = "<context";
+use crate::models::{Block, CONTEXT_TAG, Message, Request, Role};
 
 /// A request as a script sees it.
 pub(crate) struct Conversation<'a> {
@@ -55,5 +52,5 @@ impl<'a> Conversation<'a> {
 }
 
 fn is_prompt(text: &str) -> bool {
-    !text.is_empty() && !text.starts_with(CONTEXT_PREFIX)
+    !text.is_empty() && !text.starts_with(CONTEXT_TAG)
 }

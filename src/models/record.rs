@@ -1,1 +1,0 @@
-//! Records a conversation tree and plays it back offline.
