@@ -56,8 +56,8 @@ const MIGRATIONS: &[&str] = &["
         created_at INTEGER NOT NULL, started_at INTEGER, ended_at INTEGER, end_record TEXT, notified INTEGER NOT NULL, folder BLOB NOT NULL,
         PRIMARY KEY (session, id)
     );
-    CREATE INDEX jobs_by_session ON jobs (session, created_at);
-    CREATE INDEX jobs_by_time ON jobs (created_at);
+    CREATE INDEX jobs_by_session ON jobs (session, created_at, id);
+    CREATE INDEX jobs_by_time ON jobs (created_at, id);
 "];
 
 /// May run twice: alone, after a transaction it shared with others has failed.

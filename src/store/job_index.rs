@@ -52,13 +52,7 @@ impl Store {
     /// The jobs of one session in order of creation; independent of how many others there are.
     pub async fn jobs_of(&self, session: &SessionId) -> Result<Vec<JobRow>, StoreError> {
         let session = session.clone();
-        self.read("jobs", move |connection| {
-            connection
-                .prepare(&format!("SELECT {COLUMNS} FROM jobs WHERE session = ?1 ORDER BY created_at, id"))?
-                .query_map([session.as_str()], read_job)?
-                .collect()
-        })
-        .await
+        self.read("jobs", move |connection| connection.prepare(&of_session())?.query_map([session.as_str()], read_job)?.collect()).await
     }
 
     pub async fn job(&self, session: &SessionId, id: &JobId) -> Result<Option<JobRow>, StoreError> {
@@ -135,6 +129,10 @@ impl Store {
     }
 }
 
+fn of_session() -> String {
+    format!("SELECT {COLUMNS} FROM jobs WHERE session = ?1 ORDER BY created_at, id")
+}
+
 fn put(connection: &Connection, row: &JobRow) -> rusqlite::Result<i64> {
     let query = format!("INSERT OR REPLACE INTO jobs ({COLUMNS}) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11)");
     let changed = connection.execute(
@@ -170,4 +168,21 @@ fn read_job(row: &Row<'_>) -> rusqlite::Result<JobRow> {
         notified: row.get(9)?,
         folder: columns::read_path(row, 10)?,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_list_reads_the_rows_of_its_session_and_sorts_nothing() {
+        let store = Store::in_memory().unwrap();
+        let plan: Vec<String> = store
+            .read("jobs", |connection| {
+                connection.prepare(&format!("EXPLAIN QUERY PLAN {}", of_session()))?.query_map(["x"], |row| row.get(3))?.collect()
+            })
+            .await
+            .unwrap();
+        assert_eq!(plan, ["SEARCH jobs USING INDEX jobs_by_session (session=?)"]);
+    }
 }
