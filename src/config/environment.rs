@@ -14,6 +14,8 @@ pub const SESSION: &str = "ZAPMYCO_SESSION";
 pub const LIMITS_PREFIX: &str = "ZAPMYCO_LIMITS_";
 /// Marks every process of a supervised tree, for sweeping only: `/<id>.<nonce>` per nested keeper.
 pub const JOB: &str = "ZAPMYCO_JOB";
+/// Milliseconds between the polite and the hard signal of the keeper above: a nested one uses less, to record in time.
+pub const GRACE_MS: &str = "ZAPMYCO_GRACE_MS";
 /// Marks everything started for a subagent: no agent may be started below it (R6, R349).
 pub const SUBAGENT: &str = "ZAPMYCO_SUBAGENT";
 /// Number of the sealed memory file with the settings handed to a process child.

@@ -10,3 +10,7 @@ pub mod keeper;
 pub mod launch;
 pub mod recovery;
 pub mod tree;
+
+mod payload;
+mod reaper;
+mod wire;

@@ -1,10 +1,13 @@
 //! What the agent tells a keeper, and what the keeper answers: the wire between the two.
 
 use std::ffi::OsString;
+use std::io;
 use std::path::PathBuf;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
+
+use super::record::ProcessIdentity;
 
 /// Which program file to run.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -12,7 +15,7 @@ pub enum Program {
     /// This very binary, also after its file was replaced or removed (`/proc/self/exe`).
     Own,
     /// A program file. A name without a slash is looked up in `PATH` of the payload's environment.
-    At(PathBuf),
+    At(#[serde(with = "any_path")] PathBuf),
 }
 
 /// Everything a keeper needs to run one payload. Plain data, one version.
@@ -25,6 +28,7 @@ pub struct LaunchPlan {
     pub argv: Vec<OsString>,
     /// The payload's complete environment, without the marker, which the keeper adds.
     pub environment: Vec<(OsString, OsString)>,
+    #[serde(with = "any_path")]
     pub cwd: PathBuf,
     pub output: OutputCaps,
     /// From the payload's start; on the monotonic clock.
@@ -55,4 +59,109 @@ pub enum OnOwnerDeath {
     Stop,
     /// Detached: the payload goes on under the same limits.
     Finish,
+}
+
+/// What the launcher sends over the lifeline; descriptors go along: the held lock, then one per `handover`.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) struct KeeperOrder {
+    pub plan: LaunchPlan,
+    #[serde(with = "any_path")]
+    pub folder: PathBuf,
+    /// `<id>.<nonce>`
+    pub marker: String,
+    /// Names of the variables that tell the payload the numbers of the descriptors passed on.
+    pub handover: Vec<String>,
+    /// Further tries when the system is out of processes.
+    pub retries: u32,
+}
+
+/// The keeper's one answer.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) enum Acknowledgement {
+    Started { keeper: ProcessIdentity, payload: ProcessIdentity },
+    Failed { stage: StartStage, errno: Option<i32>, text: String },
+}
+
+/// What was being done when a start failed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum StartStage {
+    /// Making descriptors or the keeper process.
+    Keeper,
+    /// The keeper's own preparation: session, signals, subreaper.
+    KeeperSetup,
+    /// Opening the output files and pipes.
+    Output,
+    /// Entering the working directory.
+    WorkingDirectory,
+    /// Starting the payload's program.
+    Program,
+    /// Writing the first status.
+    Status,
+}
+
+impl StartStage {
+    /// As people read it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Keeper => "start of the keeper",
+            Self::KeeperSetup => "preparation of the keeper",
+            Self::Output => "output files",
+            Self::WorkingDirectory => "working directory",
+            Self::Program => "start of the program",
+            Self::Status => "status file",
+        }
+    }
+}
+
+/// Messages of the owner on the lifeline after the start, one byte each.
+pub(crate) mod lifeline {
+    /// From now on the payload outlives its owner.
+    pub const DETACH: u8 = b'D';
+    /// Stop; the requester could not leave a `stop.json`. A digit follows: the index of the requester.
+    pub const STOP: u8 = b'S';
+    /// From the keeper: the end record can be read.
+    pub const RECORDED: u8 = b'E';
+}
+
+/// Longest order or acknowledgement in bytes: arguments and environment are at most some 2 MiB, encoded five-fold.
+pub(crate) const MESSAGE_MAX: usize = 16 * 1024 * 1024;
+
+/// Length prefix of a message on the lifeline.
+pub(crate) const LENGTH_BYTES: usize = 8;
+
+/// A message with its length in front.
+pub(crate) fn encode(message: &impl Serialize) -> io::Result<Vec<u8>> {
+    let mut bytes = vec![0; LENGTH_BYTES];
+    serde_json::to_writer(&mut bytes, message)?;
+    let length = bytes.len() - LENGTH_BYTES;
+    if length > MESSAGE_MAX {
+        return Err(io::Error::from_raw_os_error(nix::libc::E2BIG));
+    }
+    bytes[..LENGTH_BYTES].copy_from_slice(&(length as u64).to_le_bytes());
+    Ok(bytes)
+}
+
+/// The length announced by a message's first bytes.
+pub(crate) fn decode_length(prefix: [u8; LENGTH_BYTES]) -> io::Result<usize> {
+    usize::try_from(u64::from_le_bytes(prefix))
+        .ok()
+        .filter(|length| *length <= MESSAGE_MAX)
+        .ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, "a message of impossible length"))
+}
+
+/// Paths need not be UTF-8.
+mod any_path {
+    use std::ffi::OsString;
+    use std::path::{Path, PathBuf};
+
+    use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+    pub fn serialize<S: Serializer>(path: &Path, serializer: S) -> Result<S::Ok, S::Error> {
+        path.as_os_str().serialize(serializer)
+    }
+
+    pub fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<PathBuf, D::Error> {
+        OsString::deserialize(deserializer).map(PathBuf::from)
+    }
 }

@@ -1,8 +1,18 @@
 //! What stands in a job's folder: `spec.json`, `status.json`, `stop.json`, `end.json`. Shapes and versions.
 
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+
 use chrono::{DateTime, Local};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
+use serde_json::value::RawValue;
+use sha2::{Digest, Sha256};
+
+use crate::config::layout::JobFolder;
+use crate::files::{self, FileError};
 
 pub const RECORD_VERSION: u32 = 1;
 
@@ -27,7 +37,7 @@ pub struct ProcessIdentity {
 }
 
 /// `status.json`: written by the keeper alone.
-#[derive(Clone, Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Status {
     pub version: u32,
     pub keeper: ProcessIdentity,
@@ -116,6 +126,19 @@ pub enum Requester {
     Limit,
 }
 
+impl Requester {
+    const ALL: [Self; 4] = [Self::Model, Self::Person, Self::RunEnd, Self::Limit];
+
+    /// One byte on the lifeline.
+    pub(crate) fn code(self) -> u8 {
+        self as u8
+    }
+
+    pub(crate) fn from_code(code: u8) -> Option<Self> {
+        Self::ALL.into_iter().find(|requester| requester.code() == code)
+    }
+}
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct WaitStatus {
     /// Exit code, when the payload exited.
@@ -131,4 +154,231 @@ pub struct LeftOver {
     /// State letter of the kernel (`D`, `Z`, ...) or `not provable`.
     pub state: String,
     pub command: String,
+}
+
+impl LeftOver {
+    /// State of something whose end could not be proved.
+    pub const NOT_PROVABLE: &str = "not provable";
+}
+
+/// Why a job's files do not tell what they should.
+#[derive(Debug, thiserror::Error)]
+pub enum RecordError {
+    #[error("cannot read {path}: {source}", path = path.display())]
+    Read { path: PathBuf, source: io::Error },
+    #[error("{path} is not readable as {what}: {source}", path = path.display())]
+    Malformed { path: PathBuf, what: &'static str, source: serde_json::Error },
+    #[error("{path} has version {found}, this program knows version {RECORD_VERSION}", path = path.display())]
+    Version { path: PathBuf, found: u32 },
+    #[error("there is no job in {path}", path = path.display())]
+    NoJob { path: PathBuf },
+    #[error("the start of {path} was never completed; its folder was removed", path = path.display())]
+    NeverStarted { path: PathBuf },
+    #[error("the keeper of {path} cannot be reached: {source}", path = path.display())]
+    Keeper { path: PathBuf, source: io::Error },
+    #[error("only the process that started {path} can detach it", path = path.display())]
+    NotOwner { path: PathBuf },
+    #[error("{path} is still running", path = path.display())]
+    StillRunning { path: PathBuf },
+    #[error(transparent)]
+    File(#[from] FileError),
+}
+
+/// Size of `end.json`: reserved at the start, so that a full disk cannot prevent the record.
+pub(crate) const END_BYTES: usize = 4096;
+
+/// The record with a checksum over its exact text: half a record counts as none.
+#[derive(Serialize, Deserialize)]
+struct Sealed<'a> {
+    #[serde(borrow)]
+    record: &'a RawValue,
+    checksum: String,
+}
+
+/// Takes the space of `end.json`.
+pub(crate) fn reserve_end(folder: &JobFolder) -> Result<(), FileError> {
+    let path = folder.end();
+    let file = files::create_new(&path)?;
+    file.write_all_at(&[b' '; END_BYTES], 0).map_err(|source| FileError { action: "cannot reserve", path, source })
+}
+
+/// The whole content of `end.json`: one line of JSON, blanks, a line feed as the very last byte. Left-overs and texts are
+/// shortened until it fits.
+pub(crate) fn encode_end(record: &EndRecord) -> Result<Vec<u8>, serde_json::Error> {
+    let mut record = record.clone();
+    loop {
+        let text = serde_json::value::to_raw_value(&record)?;
+        let checksum = checksum(text.get());
+        let mut bytes = serde_json::to_vec(&Sealed { record: &text, checksum })?;
+        if bytes.len() < END_BYTES {
+            bytes.resize(END_BYTES - 1, b' ');
+            bytes.push(b'\n');
+            return Ok(bytes);
+        }
+        shorten(&mut record);
+    }
+}
+
+/// One step towards a record that fits; the rest of the record is bounded, so this ends.
+fn shorten(record: &mut EndRecord) {
+    const TEXT_MAX: usize = 200;
+    if let Some(error) = record.output_error.as_mut().filter(|error| error.chars().count() > TEXT_MAX) {
+        *error = error.chars().take(TEXT_MAX).collect();
+    } else if record.left_over.iter().any(|left| left.command.chars().count() > 16) {
+        for left in &mut record.left_over {
+            left.command = left.command.chars().take(16).collect();
+        }
+    } else if record.left_over.len() > 1 {
+        let keep = record.left_over.len() / 2;
+        record.left_over.truncate(keep);
+    } else {
+        record.signals.truncate(record.signals.len() / 2);
+        record.output_error = None;
+    }
+}
+
+fn checksum(text: &str) -> String {
+    use std::fmt::Write;
+    let mut hex = String::with_capacity(32);
+    for byte in &Sha256::digest(text.as_bytes())[..16] {
+        let _ = write!(hex, "{byte:02x}");
+    }
+    hex
+}
+
+/// The end record, when there is a valid one.
+pub fn read_end(folder: &JobFolder) -> Result<Option<EndRecord>, RecordError> {
+    let path = folder.end();
+    let bytes = match std::fs::read(&path) {
+        Ok(bytes) => bytes,
+        Err(source) if source.kind() == io::ErrorKind::NotFound => return Ok(None),
+        Err(source) => return Err(RecordError::Read { path, source }),
+    };
+    decode_end(&path, &bytes)
+}
+
+fn decode_end(path: &Path, bytes: &[u8]) -> Result<Option<EndRecord>, RecordError> {
+    if bytes.last() != Some(&b'\n') {
+        return Ok(None);
+    }
+    let Ok(sealed) = serde_json::from_slice::<Sealed>(bytes) else { return Ok(None) };
+    if checksum(sealed.record.get()) != sealed.checksum {
+        return Ok(None);
+    }
+    check_version(path, sealed.record.get().as_bytes(), "end record")?;
+    let malformed = |source| RecordError::Malformed { path: path.to_owned(), what: "end record", source };
+    serde_json::from_str(sealed.record.get()).map(Some).map_err(malformed)
+}
+
+/// Writes the end record in place; the caller holds the lock and has seen that there is none. Not synced.
+pub(crate) fn write_end(folder: &JobFolder, record: &EndRecord) -> Result<File, FileError> {
+    let path = folder.end();
+    let write = || -> io::Result<File> {
+        let bytes = encode_end(record)?;
+        let file = std::fs::OpenOptions::new().write(true).create(true).truncate(false).open(&path)?;
+        file.write_all_at(&bytes, 0)?;
+        Ok(file)
+    };
+    write().map_err(|source| FileError { action: "cannot write", path: path.clone(), source })
+}
+
+/// `None` before the keeper wrote its first status.
+pub fn read_status(folder: &JobFolder) -> Result<Option<Status>, RecordError> {
+    read_json(&folder.status(), "status")
+}
+
+/// `None` where there is no job, or its start was never completed.
+pub fn read_spec(folder: &JobFolder) -> Result<Option<Spec>, RecordError> {
+    read_json(&folder.spec(), "specification")
+}
+
+/// `None` when nobody asked to stop.
+pub(crate) fn read_stop(folder: &JobFolder) -> Option<StopRequest> {
+    read_json(&folder.stop(), "stop request").ok().flatten()
+}
+
+fn read_json<T: serde::de::DeserializeOwned>(path: &Path, what: &'static str) -> Result<Option<T>, RecordError> {
+    let bytes = match std::fs::read(path) {
+        Ok(bytes) => bytes,
+        Err(source) if matches!(source.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => return Ok(None),
+        Err(source) => return Err(RecordError::Read { path: path.to_owned(), source }),
+    };
+    check_version(path, &bytes, what)?;
+    serde_json::from_slice(&bytes).map(Some).map_err(|source| RecordError::Malformed { path: path.to_owned(), what, source })
+}
+
+/// An unknown version is refused by name, before the rest is understood.
+fn check_version(path: &Path, json: &[u8], what: &'static str) -> Result<(), RecordError> {
+    #[derive(Deserialize)]
+    struct Versioned {
+        #[serde(default = "first")]
+        version: u32,
+    }
+    fn first() -> u32 {
+        RECORD_VERSION
+    }
+    let versioned: Versioned =
+        serde_json::from_slice(json).map_err(|source| RecordError::Malformed { path: path.to_owned(), what, source })?;
+    if versioned.version == RECORD_VERSION {
+        return Ok(());
+    }
+    Err(RecordError::Version { path: path.to_owned(), found: versioned.version })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn sample() -> EndRecord {
+        let at = DateTime::parse_from_rfc3339("2026-06-06T15:30:00.123456+02:00").unwrap().with_timezone(&Local);
+        EndRecord {
+            version: RECORD_VERSION,
+            cause: EndedBy::Stop { request: StopRequest { requester: Requester::Model, at } },
+            wait: Some(WaitStatus { code: None, signal: Some(15), core_dumped: false }),
+            started_at: at,
+            ended_at: at,
+            duration_ms: 5,
+            stdout: StreamCount { bytes: 7, kept: 7, lines: 1 },
+            stderr: StreamCount::default(),
+            signals: vec!["SIGTERM".into()],
+            swept: 0,
+            left_over: Vec::new(),
+            output_error: None,
+        }
+    }
+
+    #[test]
+    fn a_record_survives_and_any_changed_byte_makes_it_none() {
+        let bytes = encode_end(&sample()).unwrap();
+        assert_eq!(bytes.len(), END_BYTES);
+        let path = Path::new("end.json");
+        assert_eq!(decode_end(path, &bytes).unwrap(), Some(sample()));
+        let text = bytes.iter().position(|b| *b == b'7').unwrap();
+        for at in [text, END_BYTES - 1] {
+            let mut torn = bytes.clone();
+            torn[at] = b'8';
+            assert_eq!(decode_end(path, &torn).unwrap(), None);
+        }
+        assert_eq!(decode_end(path, &[b' '; END_BYTES]).unwrap(), None);
+        assert_eq!(decode_end(path, &bytes[..END_BYTES / 2]).unwrap(), None);
+    }
+
+    #[test]
+    fn left_overs_are_cut_until_the_record_fits() {
+        let mut record = sample();
+        record.output_error = Some("x".repeat(9000));
+        record.left_over = (2..500).map(|pid| LeftOver { pid, state: "D".into(), command: "c".repeat(50) }).collect();
+        let bytes = encode_end(&record).unwrap();
+        assert_eq!(bytes.len(), END_BYTES);
+        let read = decode_end(Path::new("end.json"), &bytes).unwrap().unwrap();
+        assert!(!read.left_over.is_empty() && read.left_over[0].pid == 2);
+    }
+
+    #[test]
+    fn an_unknown_version_is_refused_by_name() {
+        let mut record = sample();
+        record.version = 99;
+        let error = decode_end(Path::new("/j/end.json"), &encode_end(&record).unwrap()).unwrap_err();
+        assert_eq!(error.to_string(), "/j/end.json has version 99, this program knows version 1");
+    }
 }

@@ -1,1 +1,218 @@
 //! Ends a whole process tree, in layers, and proves that it is empty.
+//!
+//! The keeper is a subreaper: whatever loses its parent below it becomes its child, so its list of children is the
+//! proof. Signals go to the payload's group while its leader is unreaped (the group id cannot be reused before), and
+//! to every descendant outside the group through a verified pidfd. Where killing does not converge (processes that
+//! start others faster than they are found), the rest is moved into a fresh cgroup and ended there at once.
+
+use std::collections::BTreeSet;
+use std::path::PathBuf;
+
+use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process_group, waitid};
+
+use super::identity::{self, Stat, Verified};
+use super::record::{LeftOver, WaitStatus};
+
+/// Name of a keeper's only thread, by which the keeper above knows it.
+pub(crate) const KEEPER_NAME: &str = "zapmyco-keep";
+
+/// Descendants looked at in one walk; more than a machine has processes.
+const WALK_MAX: usize = 1 << 16;
+
+/// The tree below this keeper.
+pub(crate) struct Tree {
+    own: u32,
+    payload: u32,
+    payload_pid: Pid,
+    /// Descendants that were signalled after the payload had ended.
+    swept: BTreeSet<(u32, u64)>,
+    cgroup: Option<Cgroup>,
+}
+
+/// How hard to ask.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Force {
+    /// TERM, and CONT, since a stopped process cannot handle TERM.
+    Polite,
+    Kill,
+}
+
+impl Tree {
+    /// `None` for a number that is no child's.
+    pub(crate) fn new(payload: u32) -> Option<Self> {
+        let payload_pid = identity::checked_pid(payload)?;
+        Some(Self { own: std::process::id(), payload, payload_pid, swept: BTreeSet::new(), cgroup: None })
+    }
+
+    /// The payload's end, without reaping it: its number and its group's stay taken.
+    pub(crate) fn payload_end(&self) -> Option<WaitStatus> {
+        self.wait_payload(WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT)
+    }
+
+    /// To be called once, at the very end.
+    pub(crate) fn reap_payload(&self) {
+        self.wait_payload(WaitIdOptions::EXITED | WaitIdOptions::NOHANG);
+    }
+
+    fn wait_payload(&self, options: WaitIdOptions) -> Option<WaitStatus> {
+        let status = waitid(WaitId::Pid(self.payload_pid), options).ok().flatten()?;
+        Some(WaitStatus { code: status.exit_status(), signal: status.terminating_signal(), core_dumped: status.dumped() })
+    }
+
+    /// Reaps ended children other than the payload and tells whether others live. Once the payload has ended, nothing
+    /// of the tree can be anywhere else than in this list.
+    pub(crate) fn others_live(&self) -> bool {
+        let mut live = false;
+        for pid in children(self.own) {
+            if pid == self.payload {
+                continue;
+            }
+            let Some(pid) = identity::checked_pid(pid) else { continue };
+            let reaped = matches!(waitid(WaitId::Pid(pid), WaitIdOptions::EXITED | WaitIdOptions::NOHANG), Ok(Some(_)));
+            live |= !reaped;
+        }
+        live
+    }
+
+    /// Signals everything in the tree. `after_end`: the payload has ended, so whoever is found is a left-over.
+    pub(crate) fn signal(&mut self, force: Force, after_end: bool) {
+        let signals: &[Signal] = match force {
+            Force::Polite => &[Signal::TERM, Signal::CONT],
+            Force::Kill => &[Signal::KILL],
+        };
+        let descendants = self.descendants(force);
+        for signal in signals {
+            // An error means that the group has no member left.
+            let _ = kill_process_group(self.payload_pid, *signal);
+        }
+        for process in descendants {
+            if after_end && process.pid != self.payload && process.state != 'Z' && self.swept.len() < WALK_MAX {
+                self.swept.insert((process.pid, process.start_ticks));
+            }
+            if process.group == self.payload || process.state == 'Z' {
+                continue;
+            }
+            if let Some(verified) = Verified::open_started(process.pid, process.start_ticks) {
+                for signal in signals {
+                    let _ = verified.signal(*signal);
+                }
+            }
+        }
+    }
+
+    /// The last means against processes that breed faster than they are found: a cgroup of their own, ended as a whole.
+    /// Does nothing where no cgroup can be made.
+    pub(crate) fn kill_by_cgroup(&mut self) {
+        if self.cgroup.is_none() {
+            self.cgroup = Cgroup::create();
+        }
+        let descendants = self.descendants(Force::Kill);
+        if let Some(cgroup) = &self.cgroup {
+            for process in descendants {
+                cgroup.adopt(process.pid);
+            }
+            cgroup.kill();
+        }
+    }
+
+    /// How many left-overs were signalled.
+    pub(crate) fn swept(&self) -> u32 {
+        u32::try_from(self.swept.len()).unwrap_or(u32::MAX)
+    }
+
+    /// Whether a keeper lives below: it needs time for its own record.
+    pub(crate) fn has_keeper(&self) -> bool {
+        self.descendants(Force::Polite).iter().any(|process| process.command == KEEPER_NAME)
+    }
+
+    /// What is still there, for the record.
+    pub(crate) fn left_over(&self) -> Vec<LeftOver> {
+        self.descendants(Force::Kill)
+            .into_iter()
+            .filter(|process| process.state != 'Z')
+            .map(|process| LeftOver { pid: process.pid, state: process.state.to_string(), command: process.command })
+            .collect()
+    }
+
+    /// Everything below this keeper, the payload included. A polite walk leaves the tree of a keeper below to that keeper.
+    fn descendants(&self, force: Force) -> Vec<Stat> {
+        let mut found: Vec<Stat> = Vec::new();
+        let mut seen = BTreeSet::new();
+        let mut open = vec![self.own];
+        while let Some(parent) = open.pop() {
+            for pid in children(parent) {
+                // The parent is compared once more: between the two looks the number may have become another process.
+                let Some(stat) = identity::stat(pid).filter(|stat| stat.parent == parent) else { continue };
+                if found.len() >= WALK_MAX || !seen.insert(pid) {
+                    continue;
+                }
+                if force == Force::Kill || stat.command != KEEPER_NAME {
+                    open.push(pid);
+                }
+                found.push(stat);
+            }
+        }
+        found
+    }
+}
+
+/// The living and ended, unreaped children of a process, by the lists of its threads.
+fn children(parent: u32) -> Vec<u32> {
+    let Ok(threads) = std::fs::read_dir(format!("/proc/{parent}/task")) else { return Vec::new() };
+    let mut pids = Vec::new();
+    for thread in threads.flatten() {
+        match std::fs::read_to_string(thread.path().join("children")) {
+            Ok(list) => pids.extend(list.split_ascii_whitespace().filter_map(|pid| pid.parse::<u32>().ok())),
+            // A kernel without such lists: the whole table, by parent.
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound && thread.path().exists() => return children_by_scan(parent),
+            Err(_) => {}
+        }
+    }
+    pids
+}
+
+fn children_by_scan(parent: u32) -> Vec<u32> {
+    all_pids().filter(|pid| identity::stat(*pid).is_some_and(|stat| stat.parent == parent)).collect()
+}
+
+/// Every process of this machine (this pid namespace).
+pub(crate) fn all_pids() -> impl Iterator<Item = u32> {
+    std::fs::read_dir("/proc").into_iter().flatten().flatten().filter_map(|entry| entry.file_name().to_str()?.parse().ok())
+}
+
+/// A cgroup of version 2 made for one kill.
+struct Cgroup {
+    path: PathBuf,
+}
+
+impl Cgroup {
+    /// Below the own cgroup; `None` where there is no version 2 or no right to make one.
+    fn create() -> Option<Self> {
+        let mounts = std::fs::read_to_string("/proc/self/mounts").ok()?;
+        let mount = mounts.lines().find_map(|line| {
+            let mut fields = line.split(' ').skip(1);
+            let (path, kind) = (fields.next()?, fields.next()?);
+            (kind == "cgroup2").then(|| PathBuf::from(path))
+        })?;
+        let own = std::fs::read_to_string("/proc/self/cgroup").ok()?;
+        let own = own.lines().find_map(|line| line.strip_prefix("0::/"))?.to_owned();
+        let path = mount.join(own).join(format!("zapmyco-kill-{}", std::process::id()));
+        std::fs::create_dir(&path).ok()?;
+        Some(Self { path })
+    }
+
+    fn adopt(&self, pid: u32) {
+        let _ = std::fs::write(self.path.join("cgroup.procs"), pid.to_string());
+    }
+
+    fn kill(&self) {
+        let _ = std::fs::write(self.path.join("cgroup.kill"), "1");
+    }
+}
+
+impl Drop for Cgroup {
+    /// Succeeds only when it is empty, which is the case once the tree is.
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir(&self.path);
+    }
+}

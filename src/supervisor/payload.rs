@@ -1,0 +1,128 @@
+//! Starts the payload from the keeper: own group, default signals, no descriptor but its own.
+
+use std::ffi::OsString;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::os::unix::process::CommandExt;
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use super::plan::{KeeperOrder, Program, StartStage};
+
+/// A start that failed, and where.
+#[derive(Debug)]
+pub(crate) struct StartFailure {
+    pub stage: StartStage,
+    pub source: io::Error,
+}
+
+/// The payload goes first when memory runs out; the keeper stays to record it.
+const OOM_RAISE: i32 = 300;
+const OOM_MAX: i32 = 1000;
+/// A program file that another process has just written is "busy" for a moment.
+const BUSY_TRIES: u32 = 40;
+const BUSY_PAUSE: Duration = Duration::from_millis(5);
+/// First pause when the system is out of processes; doubled each time.
+const PROCESSES_PAUSE: Duration = Duration::from_millis(50);
+
+/// Gives the payload's process number once its program runs. The writers are closed here on return.
+pub(crate) fn start(
+    order: &KeeperOrder,
+    additions: &[(OsString, OsString)],
+    handed_over: &[OwnedFd],
+    stdout: OwnedFd,
+    stderr: OwnedFd,
+) -> Result<u32, StartFailure> {
+    let plan = &order.plan;
+    let failed = |stage| move |source: io::Error| StartFailure { stage, source };
+    // Asked first, since a failed start does not tell a missing directory from a missing program.
+    let directory = std::fs::metadata(&plan.cwd).map_err(failed(StartStage::WorkingDirectory))?;
+    if !directory.is_dir() {
+        return Err(failed(StartStage::WorkingDirectory)(io::ErrorKind::NotADirectory.into()));
+    }
+    // Everything else is closed on exec; this process has one thread and starts nothing else.
+    for file in handed_over {
+        rustix::io::fcntl_setfd(file, rustix::io::FdFlags::empty()).map_err(io::Error::from).map_err(failed(StartStage::Program))?;
+    }
+    let mut command = command(order, additions);
+    command.stdin(Stdio::null()).stdout(stdout).stderr(stderr);
+    let child = spawn_with_retries(&mut command, order.retries).map_err(failed(StartStage::Program))?;
+    // Waited for by number, without reaping first: the handle of the standard library is of no use.
+    Ok(child.id())
+}
+
+#[expect(clippy::disallowed_methods, reason = "the supervisor is the one place that starts processes")]
+fn command(order: &KeeperOrder, additions: &[(OsString, OsString)]) -> Command {
+    let plan = &order.plan;
+    let program = match &plan.program {
+        Program::Own => own_program(),
+        Program::At(path) => path.clone(),
+    };
+    let mut command = Command::new(program);
+    let mut arguments = plan.argv.iter();
+    if let Some(name) = arguments.next() {
+        command.arg0(name);
+    }
+    let added = |name: &OsString| additions.iter().any(|(other, _)| other == name);
+    command
+        .args(arguments)
+        .env_clear()
+        .envs(plan.environment.iter().filter(|(name, _)| !added(name)).map(|(name, value)| (name, value)))
+        .envs(additions.iter().map(|(name, value)| (name, value)))
+        .current_dir(&plan.cwd)
+        .process_group(0);
+    prepare_child(&mut command);
+    command
+}
+
+/// This very binary, also after its file was replaced or removed.
+pub(crate) fn own_program() -> std::path::PathBuf {
+    if cfg!(target_os = "linux") { "/proc/self/exe".into() } else { std::env::current_exe().unwrap_or_else(|_| "zapmyco".into()) }
+}
+
+/// The step between fork and exec.
+#[expect(unsafe_code, reason = "pre_exec; the keeper has one thread, and the step makes only plain system calls")]
+fn prepare_child(command: &mut Command) {
+    let keeper = rustix::process::getpid();
+    let oom_score = raised_oom_score();
+    let step = move || {
+        rustix::process::set_parent_process_death_signal(Some(rustix::process::Signal::KILL))?;
+        // The keeper may have died before the line above.
+        if rustix::process::getppid() != Some(keeper) {
+            return Err(io::Error::from_raw_os_error(nix::libc::ESRCH));
+        }
+        for signal in nix::sys::signal::Signal::iterator() {
+            // Ignored ones (nohup, a shell's background) would be inherited. KILL and STOP answer with an error.
+            let _ = unsafe { nix::sys::signal::signal(signal, nix::sys::signal::SigHandler::SigDfl) };
+        }
+        nix::sys::signal::SigSet::empty().thread_set_mask()?;
+        if let Some(score) = &oom_score {
+            let _ = std::fs::write("/proc/self/oom_score_adj", score);
+        }
+        Ok(())
+    };
+    unsafe { command.pre_exec(step) };
+}
+
+fn raised_oom_score() -> Option<String> {
+    let own: i32 = std::fs::read_to_string("/proc/self/oom_score_adj").ok()?.trim().parse().ok()?;
+    Some(own.saturating_add(OOM_RAISE).min(OOM_MAX).to_string())
+}
+
+fn spawn_with_retries(command: &mut Command, retries: u32) -> io::Result<std::process::Child> {
+    let mut busy = 0;
+    let mut scarce = 0;
+    loop {
+        match command.spawn() {
+            Err(error) if error.kind() == io::ErrorKind::ExecutableFileBusy && busy < BUSY_TRIES => {
+                busy += 1;
+                std::thread::sleep(BUSY_PAUSE);
+            }
+            Err(error) if error.raw_os_error() == Some(nix::libc::EAGAIN) && scarce < retries => {
+                std::thread::sleep(PROCESSES_PAUSE * 2_u32.saturating_pow(scarce));
+                scarce += 1;
+            }
+            other => return other,
+        }
+    }
+}
