@@ -138,6 +138,8 @@ fn many_writers_share_one_file() {
                     for seq in 1..=10 {
                         store.append_messages(&row.id, vec![message(seq, "x")]).await.unwrap();
                         store.append_event(&row.id, "step", json!({"seq": seq})).await.unwrap();
+                        // Reads before it writes: a transaction that must not begin as a mere reader.
+                        store.replace_jobs_of(&row.id, vec![job_row(&row.id)]).await.unwrap();
                     }
                 });
             });
@@ -151,6 +153,7 @@ fn many_writers_share_one_file() {
         for session in sessions {
             assert_eq!(store.messages(&session.id).await.unwrap().len(), 10);
             assert_eq!(store.events(&session.id, 0, 100).await.unwrap().len(), 10);
+            assert_eq!(store.jobs_of(&session.id).await.unwrap().len(), 1);
         }
     });
 }
