@@ -10,7 +10,7 @@ use zapmyco::config::settings::DEFAULTS;
 use zapmyco::config::{Environment, Layout, Limits, ProjectLayout, Settings, SettingsError, Source, Sources};
 use zapmyco::permissions::mode::Mode;
 
-use crate::support::Home;
+use crate::support::{Home, finish};
 
 struct Setup {
     home: Home,
@@ -332,4 +332,121 @@ fn secrets_are_not_shown() {
     assert!(!error.to_string().contains("very-secret"), "{error}");
     let whole = setup.good().section::<Vec<u8>>("providers").unwrap_err().to_string();
     assert!(whole.contains("api_key = \"***\"") && !whole.contains("very-secret"), "{whole}");
+}
+
+/// R332
+#[test]
+fn config_show_tells_value_and_source_and_hides_keys() {
+    let home = Home::new();
+    std::fs::write(
+        home.root().join("settings.toml"),
+        "model = \"mine/m1\"\n[providers.mine]\nkind = \"openai\"\napi_key = \"sk-very-secret\"\n",
+    )
+    .unwrap();
+    home.write(".zapmyco/settings.toml", "base_url = \"http://evil\"\n[limits]\nstop_grace = \"1s\"\n");
+    let shown = finish(home.command().args(["config", "show"]).env("ZAPMYCO_LIMITS_REQUEST_RETRIES", "1"));
+    let (root, project) = (home.root().display().to_string(), home.project().display().to_string());
+    assert_eq!(shown.code, 0, "{shown:?}");
+    for line in [
+        format!("#   {root}/settings.toml (user)"),
+        format!("#   {project}/.zapmyco/settings.toml (project)"),
+        format!("#   {project}/.zapmyco/settings.local.toml (project, private, none)"),
+        format!("model = \"mine/m1\"  # {root}/settings.toml:1"),
+        format!("providers.mine.api_key = \"***\"  # {root}/settings.toml:4"),
+        format!("limits.stop_grace = \"1s\"  # {project}/.zapmyco/settings.toml:3"),
+        "limits.request_retries = 1  # environment variable ZAPMYCO_LIMITS_REQUEST_RETRIES".to_owned(),
+        "limits.drain_time = \"500ms\"  # default".to_owned(),
+    ] {
+        assert!(shown.stdout.lines().any(|found| found == line), "{line}\n{}", shown.stdout);
+    }
+    assert!(shown.stdout.parse::<toml::Table>().is_ok(), "what is shown is TOML");
+    assert!(!shown.stdout.contains("very-secret"));
+    assert_eq!(
+        shown.stderr,
+        format!(
+            "zapmyco: {project}/.zapmyco/settings.toml:1: `base_url` is ignored: a project cannot choose where keys and conversations are \
+             sent; set it in your own settings file or by a flag\n"
+        )
+    );
+    assert_eq!(home.run(&["config", "show"]).stdout, home.run(&["config", "show"]).stdout, "stable");
+
+    let json = home.run(&["config", "show", "--json"]);
+    assert!(!json.stdout.contains("very-secret"));
+    let object: serde_json::Value = serde_json::from_str(&json.stdout).unwrap();
+    assert_eq!(object["schema_version"], 1);
+    let setting = |key: &str| object["settings"].as_array().unwrap().iter().find(|entry| entry["key"] == key).unwrap().clone();
+    assert_eq!(
+        setting("model"),
+        serde_json::json!({"key": "model", "value": "mine/m1", "source": {"kind": "file", "path": format!("{root}/settings.toml"), "line": 1}})
+    );
+    assert_eq!(
+        setting("limits.request_retries"),
+        serde_json::json!({"key": "limits.request_retries", "value": 8, "source": {"kind": "default"}})
+    );
+    assert_eq!(
+        object["files"][2],
+        serde_json::json!({"path": format!("{project}/.zapmyco/settings.local.toml"), "owner": "project, private", "found": false})
+    );
+    assert_eq!(object["ignored"][0]["key"], "base_url");
+}
+
+#[test]
+fn a_broken_settings_file_ends_with_2_and_names_place_and_remedy() {
+    let home = Home::new();
+    let path = home.root().join("settings.toml");
+    for (content, message) in [
+        (
+            "modle = \"x/y\"\n",
+            "1: unknown key `modle`; did you mean `model`?\n  `zapmyco config defaults` prints every key with its meaning\n",
+        ),
+        (
+            "permission_mode = \"god\"\n",
+            "1: permission_mode = \"god\": unknown permission mode `god`; known: default (build), acceptEdits (edit, read-write), plan \
+             (read-only), yolo (bypassPermissions, full)\n  change or remove it; `zapmyco config defaults` prints every key with its default\n",
+        ),
+    ] {
+        std::fs::write(&path, content).unwrap();
+        let shown = home.run(&["config", "show"]);
+        assert_eq!((shown.code, shown.stdout.as_str()), (2, ""));
+        assert_eq!(shown.stderr, format!("zapmyco: {}:{message}", path.display()));
+    }
+    let shown = finish(home.command().args(["config", "show"]).env("ZAPMYCO_HOME", "relative"));
+    assert_eq!(shown.code, 2);
+    assert_eq!(shown.stderr, "zapmyco: ZAPMYCO_HOME is `relative`, a relative path; set it to an absolute folder or unset it\n");
+    assert!(!home.project().join("relative").exists());
+}
+
+#[test]
+fn config_defaults_prints_a_file_that_works_as_settings() {
+    let home = Home::new();
+    // Also when the settings are broken: it is where people look for help.
+    std::fs::write(home.root().join("settings.toml"), "= broken").unwrap();
+    let printed = home.run(&["config", "defaults"]);
+    assert_eq!((printed.code, printed.stdout.as_str()), (0, DEFAULTS));
+    std::fs::write(home.root().join("settings.toml"), &printed.stdout).unwrap();
+    assert_eq!(home.run(&["config", "show"]).code, 0);
+}
+
+proptest::proptest! {
+    /// Whatever stands in a settings file, the answer is settings or an error that begins with a place.
+    #[test]
+    fn no_file_breaks_the_reader(
+        lines in proptest::collection::vec(
+            "(model|limits|permissions|providers\\.x|a)?(\\.[a-z_]{1,8})? ?(=|\\[|) ?(\"[^\"]{0,6}\"|-?[0-9]{1,20}|\\[|\\]|\\{|true|1e9|0x1f|1979-05-27|.{0,6})",
+            0..6,
+        )
+    ) {
+        let setup = Setup::new().user(&lines.join("\n")).project(&lines.join("\n"));
+        match setup.load() {
+            Ok(settings) => {
+                settings.entries();
+                let _ = settings.section::<BTreeMap<String, Provider>>("providers");
+                let _ = settings.section::<Vec<String>>("permissions.allow");
+            }
+            Err(error) => {
+                let shown = setup.shortened(&error.to_string());
+                proptest::prop_assert!(["ROOT", "PROJECT", "default"].iter().any(|place| shown.starts_with(place)), "{}", shown);
+            }
+        }
+    }
 }

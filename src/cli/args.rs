@@ -5,7 +5,7 @@ use std::ffi::OsString;
 use clap::builder::styling::{AnsiColor, Styles};
 use clap::{ColorChoice, CommandFactory, Parser, Subcommand};
 
-use crate::cli::{manual, report};
+use crate::cli::{config, manual, report};
 
 const STYLES: Styles = Styles::styled()
     .header(AnsiColor::Green.on_default().bold())
@@ -48,6 +48,7 @@ Data:
 
 #[derive(Debug, Subcommand)]
 pub enum Command {
+    Config(config::ConfigArgs),
     Completions(manual::CompletionsArguments),
     Man(manual::ManArguments),
 }

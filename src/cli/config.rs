@@ -1,7 +1,5 @@
 //! Shows settings and where each value came from.
 
-use std::path::PathBuf;
-
 use clap::{Args, Subcommand};
 use serde_json::{Value, json};
 
@@ -11,7 +9,7 @@ use crate::config::settings::{DEFAULTS, Diagnostic, Entry, FileOwner, SettingsFi
 use crate::config::{Environment, Layout, ProjectLayout, Settings, SettingsError, Source, Sources};
 use crate::permissions::mode::Mode;
 
-/// Show settings and where each value comes from
+/// Show settings and where each value comes from.
 #[derive(Args, Clone, Debug)]
 pub struct ConfigArgs {
     #[command(subcommand)]
@@ -32,17 +30,11 @@ pub enum ConfigCommand {
 
 const SCHEMA_VERSION: u32 = 1;
 
-/// `flags` are the settings given on the command line, as dotted keys.
-pub fn run(
-    arguments: &ConfigArgs,
-    environment: &Environment,
-    cwd: PathBuf,
-    flags: Vec<(String, toml::Value)>,
-) -> Result<Exit, CommandError> {
+pub fn run(arguments: &ConfigArgs) -> Result<Exit, CommandError> {
     match arguments.command {
         ConfigCommand::Defaults => print_out(DEFAULTS)?,
         ConfigCommand::Show { json } => {
-            let settings = load(environment, cwd, flags)?;
+            let settings = load(&Environment::read())?;
             for diagnostic in settings.ignored() {
                 print_notice(&diagnostic.to_string());
             }
@@ -57,13 +49,14 @@ pub(crate) fn settings_error(error: &SettingsError) -> CommandError {
     CommandError::from_error(Exit::Usage, error).with_hint(error.remedy())
 }
 
-fn load(environment: &Environment, cwd: PathBuf, flags: Vec<(String, toml::Value)>) -> Result<Settings, CommandError> {
+fn load(environment: &Environment) -> Result<Settings, CommandError> {
+    let cwd = std::env::current_dir().map_err(|error| CommandError::usage(format!("the working directory is gone: {error}")))?;
     let root = environment.storage_root().map_err(|error| CommandError::from_error(Exit::Usage, &error))?;
     let settings = Settings::load(Sources {
         layout: &Layout::new(root),
         project: &ProjectLayout::new(cwd),
         environment,
-        flags,
+        flags: Vec::new(),
         handover: Vec::new(),
         mode_width: Mode::width_of,
     })

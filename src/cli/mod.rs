@@ -44,6 +44,7 @@ pub fn main(arguments: Vec<OsString>) -> ExitCode {
 
 fn dispatch(command: Command) -> Result<Exit, CommandError> {
     match command {
+        Command::Config(arguments) => config::run(&arguments),
         Command::Completions(arguments) => manual::completions(&arguments),
         Command::Man(arguments) => manual::man(&arguments),
     }
