@@ -22,6 +22,19 @@ pub const SUBAGENT: &str = "ZAPMYCO_SUBAGENT";
 pub const HANDOVER_FD: &str = "ZAPMYCO_HANDOVER_FD";
 /// Number of the one-page memory file with the parent's current permission mode.
 pub const MODE_FD: &str = "ZAPMYCO_MODE_FD";
+// The providers' own names, honoured without any file.
+pub const ANTHROPIC_API_KEY: &str = "ANTHROPIC_API_KEY";
+pub const ANTHROPIC_BASE_URL: &str = "ANTHROPIC_BASE_URL";
+pub const OPENAI_API_KEY: &str = "OPENAI_API_KEY";
+pub const OPENAI_BASE_URL: &str = "OPENAI_BASE_URL";
+pub const ZAI_API_KEY: &str = "ZAI_API_KEY";
+pub const ZHIPUAI_API_KEY: &str = "ZHIPUAI_API_KEY";
+pub const DEEPSEEK_API_KEY: &str = "DEEPSEEK_API_KEY";
+pub const DASHSCOPE_API_KEY: &str = "DASHSCOPE_API_KEY";
+pub const QWEN_API_KEY: &str = "QWEN_API_KEY";
+pub const MOONSHOT_API_KEY: &str = "MOONSHOT_API_KEY";
+pub const KIMI_API_KEY: &str = "KIMI_API_KEY";
+pub const OPENROUTER_API_KEY: &str = "OPENROUTER_API_KEY";
 
 /// A copy of the process environment, taken once. Tests build their own.
 #[derive(Clone, Debug, Default)]

@@ -7,13 +7,22 @@ pub use model::{
     ToolUse, Usage, WireFormat,
 };
 
-pub mod anthropic;
 pub mod catalog;
 pub mod gate;
-pub mod http;
 pub mod local;
-pub mod openai;
 pub mod record;
-pub mod retry;
+pub mod remote;
 pub mod scripted;
 pub mod sse;
+
+mod anthropic;
+mod emit;
+mod http;
+mod openai;
+mod providers;
+mod retry;
+mod wire;
+
+pub use catalog::{Choice, ModelChoiceError, ProviderSettings, ResolvedModel, Selection, Why, select};
+pub use gate::Gate;
+pub use remote::open;
