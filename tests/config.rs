@@ -9,6 +9,7 @@ use zapmyco::config::sections::SECTIONS;
 use zapmyco::config::settings::DEFAULTS;
 use zapmyco::config::{Environment, Layout, Limits, ProjectLayout, Settings, SettingsError, Source, Sources};
 use zapmyco::permissions::mode::Mode;
+use zapmyco::permissions::rules::RuleSet;
 
 use crate::support::{Home, finish};
 
@@ -97,6 +98,17 @@ fn the_printable_defaults_are_the_defaults() {
 }
 
 #[test]
+fn the_examples_in_the_printed_defaults_are_valid() {
+    let is_setting = |line: &str| line.starts_with('[') || line.split_once(" = ").is_some_and(|(key, _)| !key.contains(' '));
+    let examples: Vec<&str> = DEFAULTS.lines().filter_map(|line| line.strip_prefix("# ")).filter(|line| is_setting(line)).collect();
+    assert_eq!(examples.len(), 12, "{examples:#?}");
+    let setup = Setup::new().user(&examples.join("\n"));
+    let rules = setup.good().section::<RuleSet>("permissions").unwrap().unwrap();
+    assert_eq!((rules.allow.len(), rules.ask.len(), rules.deny.len()), (1, 0, 1));
+    assert_eq!(setup.good().section::<Kind>("providers.NAME.kind").unwrap(), Some(Kind::Openai));
+}
+
+#[test]
 fn the_stronger_layer_wins_and_is_named() {
     let setup = Setup::new().user("model = \"a/1\"\n").project("\n\nmodel = \"b/2\"\n");
     let settings = setup.good();
@@ -122,6 +134,7 @@ fn limits_come_from_files_and_variables() {
     let setup = Setup::new()
         .user("[limits]\nstop_grace = \"250ms\"\noutput_kept_max = \"2MB\"\nlocal_agents_max = 7\n")
         .variable("ZAPMYCO_LIMITS_STOP_GRACE", "1s")
+        .variable("ZAPMYCO_LIMITS_DRAIN_TIME", "")
         .variable("ZAPMYCO_LIMITS_REQUEST_RETRIES", "2");
     let limits = setup.good().limits().clone();
     let wanted = Limits {
@@ -152,6 +165,7 @@ fn wrong_limits_are_named_with_place_value_and_expectation() {
             "limits.inbox_capacity = \"99999999999999999999\": expected a whole number without quotes and unit",
         ),
         ("inbox_capacity = [1]", "limits.inbox_capacity = [1]: expected a whole number without quotes and unit"),
+        ("task_argument_max = \"1MB\"", "limits.task_argument_max = \"1MB\": it can be at most 120KB"),
         ("poll_interval = \"0s\"", "limits.poll_interval = \"0s\": it has to be at least 1ms"),
     ] {
         let setup = Setup::new().user(&format!("# first\n[limits]\n{line}\n"));

@@ -8,6 +8,8 @@ pub const KIB: u64 = 1024;
 pub const MIB: u64 = 1024 * KIB;
 /// No count is larger than this, so that sums of counts cannot overflow.
 const COUNT_MAX: u64 = 1_000_000_000;
+/// What Linux takes as one argument, less room for what stands around the task.
+const ARGUMENT_MAX: u64 = 120 * KIB;
 
 /// All limits. Tests build their own; settings change single values (`[limits]`, `ZAPMYCO_LIMITS_<NAME>`).
 #[derive(Clone, Debug, PartialEq)]
@@ -125,12 +127,13 @@ impl Default for Limits {
     }
 }
 
-/// One limit as settings see it: its name, the kind of value, and the smallest that works.
+/// One limit as settings see it: its name, the kind of value, and the range that works.
 pub(crate) struct Field<'l> {
     pub name: &'static str,
     slot: Slot<'l>,
-    /// Smallest value that works, in milliseconds, bytes or things.
+    /// Smallest and largest value that work, in milliseconds, bytes or things.
     least: u64,
+    most: u64,
 }
 
 enum Slot<'l> {
@@ -157,10 +160,10 @@ pub enum LimitError {
 
 /// The one table of names. It takes the struct apart by name, so a limit that is missing here does not compile.
 macro_rules! fields {
-    ($($name:ident: $kind:ident($least:expr),)*) => {
+    ($($name:ident: $kind:ident($least:expr $(, $most:expr)?),)*) => {
         pub(crate) fn fields(&mut self) -> Vec<Field<'_>> {
             let Self { $($name),* } = self;
-            vec![$(Field { name: stringify!($name), slot: Slot::$kind($name), least: $least }),*]
+            vec![$(Field { name: stringify!($name), slot: Slot::$kind($name), least: $least, most: [$($most,)? u64::MAX][0] }),*]
         }
     };
 }
@@ -171,8 +174,8 @@ impl Limits {
         stop_grace: Time(0),
         drain_time: Time(0),
         start_ack_max: Time(1),
-        start_retries: Count(0),
-        task_argument_max: Size(0),
+        start_retries: Count(0, COUNT_MAX),
+        task_argument_max: Size(0, ARGUMENT_MAX),
         poll_base_wait: Time(0),
         poll_extra_wait_max: Time(0),
         poll_interval: Time(1),
@@ -186,21 +189,21 @@ impl Limits {
         shell_timeout_max: Time(1),
         tool_result_max: Size(KIB),
         agent_result_max: Size(KIB),
-        notice_max: Number(KIB),
-        local_agents_max: Count(0),
-        process_agents_max: Count(0),
+        notice_max: Number(KIB, COUNT_MAX),
+        local_agents_max: Count(0, COUNT_MAX),
+        process_agents_max: Count(0, COUNT_MAX),
         exit_wait_max: Time(0),
         exit_shell_wait: Time(0),
         retention_age: Time(0),
-        retention_count: Number(0),
+        retention_count: Number(0, COUNT_MAX),
         retention_bytes: Size(0),
-        inbox_capacity: Count(1),
-        event_backlog: Count(1),
-        tool_concurrency: Count(1),
+        inbox_capacity: Count(1, COUNT_MAX),
+        event_backlog: Count(1, COUNT_MAX),
+        tool_concurrency: Count(1, COUNT_MAX),
         connect_timeout: Time(1),
         first_byte_timeout: Time(1),
         stream_idle_timeout: Time(1),
-        request_retries: Count(0),
+        request_retries: Count(0, COUNT_MAX),
         retry_wait_max: Time(0),
     }
 
@@ -224,8 +227,8 @@ impl Field<'_> {
         if amount < self.least {
             return Err(LimitError::TooSmall(self.in_words(self.least)));
         }
-        if amount > COUNT_MAX && matches!(self.slot, Slot::Number(_) | Slot::Count(_)) {
-            return Err(LimitError::TooLarge(COUNT_MAX.to_string()));
+        if amount > self.most {
+            return Err(LimitError::TooLarge(self.in_words(self.most)));
         }
         match &mut self.slot {
             Slot::Time(slot) => **slot = Duration::from_millis(amount),

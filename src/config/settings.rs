@@ -11,12 +11,11 @@ use std::path::{Path, PathBuf};
 use serde::de::DeserializeOwned;
 
 use super::environment::{self, Environment};
+use super::error::SettingsError;
 use super::layout::{Layout, ProjectLayout};
-use super::limits::{LimitError, Limits};
-use super::sections::nearest;
-pub use super::sections::{KnownSection, SECTIONS, Shape};
-pub use super::tree::Source;
-use super::tree::{Content, Node, joined};
+use super::limits::Limits;
+use super::sections::{KnownSection, Shape, nearest};
+use super::tree::{Content, Node, Source, joined};
 
 /// All settings of one process, merged.
 #[derive(Clone, Debug)]
@@ -83,37 +82,11 @@ pub struct Entry {
     pub source: Source,
 }
 
-#[derive(Debug, thiserror::Error)]
-pub enum SettingsError {
-    #[error("cannot read settings file {path}: {source}", path = path.display())]
-    Unreadable { path: PathBuf, source: io::Error },
-    #[error("settings file {path} is not a file", path = path.display())]
-    NotAFile { path: PathBuf },
-    #[error("settings file {path} is larger than {FILE_MAX} bytes", path = path.display())]
-    TooLarge { path: PathBuf },
-    #[error("{path}:{line}: not UTF-8 text", path = path.display())]
-    NotText { path: PathBuf, line: usize },
-    #[error("{path}:{line}:{column}: {message}", path = path.display())]
-    Syntax { path: PathBuf, line: usize, column: usize, message: String },
-    #[error("{source_place}: unknown key `{key}`{}", suggestion(nearest))]
-    UnknownKey { key: String, source_place: Source, nearest: Option<String> },
-    #[error("{source_place}: {key} = {value}: {message}")]
-    Value { key: String, value: String, source_place: Source, message: String },
-    #[error("{source_place}: {key} = {value}: {reason}")]
-    Limit { key: String, value: String, source_place: Source, reason: LimitError },
-    #[error("{tail_place}: limits.output_tail_kept cannot be larger than limits.output_kept_max ({kept_place})")]
-    TailLargerThanWhole { tail_place: Source, kept_place: Source },
-    #[error("environment variable {name} is not UTF-8 text")]
-    EnvironmentNotText { name: String },
-    #[error("the defaults compiled in are broken: {line}:{column}: {message}")]
-    Defaults { line: usize, column: usize, message: String },
-}
-
 /// The defaults as a commented settings file.
 pub const DEFAULTS: &str = include_str!("defaults.toml");
 
 /// Nobody writes this much by hand; a device or a log file by mistake is refused.
-const FILE_MAX: u64 = 1024 * 1024;
+pub(super) const FILE_MAX: u64 = 1024 * 1024;
 
 /// Keys whose lists grow with every layer: a rule of the user is never lost because the project has rules too.
 const ADDED_LISTS: [&str; 3] = ["permissions.allow", "permissions.ask", "permissions.deny"];
@@ -283,6 +256,9 @@ impl Settings {
         for (name, raw) in environment.all() {
             let name = name.to_string_lossy();
             let Some(limit) = name.strip_prefix(environment::LIMITS_PREFIX) else { continue };
+            if raw.is_empty() {
+                continue;
+            }
             let text = raw.to_str().ok_or_else(|| SettingsError::EnvironmentNotText { name: name.to_string() })?;
             self.add_limit_variable(&name, limit, text)?;
         }
@@ -335,27 +311,6 @@ impl Settings {
     }
 }
 
-impl SettingsError {
-    /// What a person can do about it.
-    pub fn remedy(&self) -> String {
-        match self {
-            Self::Unreadable { .. } | Self::NotAFile { .. } | Self::TooLarge { .. } => {
-                "make it a readable text file, or move it away".to_owned()
-            }
-            Self::NotText { .. } => "save the file as UTF-8".to_owned(),
-            Self::Syntax { .. } => {
-                "the file is TOML: `key = \"text\"`, `[section]`, `# comment`; `zapmyco config defaults` is an example".to_owned()
-            }
-            Self::UnknownKey { .. } => "`zapmyco config defaults` prints every key with its meaning".to_owned(),
-            Self::Value { .. } | Self::Limit { .. } | Self::TailLargerThanWhole { .. } => {
-                "change or remove it; `zapmyco config defaults` prints every key with its default".to_owned()
-            }
-            Self::EnvironmentNotText { name } => format!("set {name} to plain text or unset it"),
-            Self::Defaults { .. } => "this is a fault of zapmyco; please report it".to_owned(),
-        }
-    }
-}
-
 impl fmt::Display for Refused {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
@@ -370,10 +325,6 @@ impl fmt::Display for Diagnostic {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}: `{}` is ignored: {}; set it in your own settings file or by a flag", self.source, self.key, self.reason)
     }
-}
-
-fn suggestion(nearest: &Option<String>) -> String {
-    nearest.as_ref().map(|name| format!("; did you mean `{name}`?")).unwrap_or_default()
 }
 
 fn collect(key: &str, node: &Node, entries: &mut Vec<Entry>) {

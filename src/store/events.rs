@@ -4,8 +4,8 @@ use chrono::{DateTime, Local};
 use rusqlite::params;
 use serde_json::Value;
 
+use super::columns;
 use super::database::Store;
-use super::database::columns;
 use super::error::StoreError;
 use crate::clock;
 use crate::ids::SessionId;

@@ -8,8 +8,8 @@ use chrono::{DateTime, Local};
 use rusqlite::{Connection, OptionalExtension, Row, params};
 use serde_json::Value;
 
+use super::columns;
 use super::database::Store;
-use super::database::columns;
 use super::error::StoreError;
 use crate::ids::{JobId, SessionId};
 

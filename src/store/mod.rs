@@ -1,5 +1,6 @@
 //! Sessions, messages, events and the job index in one SQLite file.
 
+mod columns;
 pub mod database;
 pub mod error;
 pub mod events;
