@@ -1,1 +1,299 @@
-//! A job: record, owner, title, duration.
+//! A job: what its owner wrote into `spec.json`, what is known of it now, and its one shape in JSON.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use chrono::{DateTime, Local};
+use serde::{Deserialize, Serialize};
+
+use super::status::EndCause;
+use crate::clock;
+use crate::config::layout::{JobFolder, Stream};
+use crate::ids::{JobId, JobKind, SessionId};
+use crate::supervisor::record::{EndRecord, LeftOver, StreamCount};
+use crate::text::subagent_replies::TASK_LINE_MAX;
+use crate::text::units::one_line;
+
+/// The owner's part of `spec.json`: what makes the folder alone enough to know the job again.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct JobOwner {
+    pub version: u32,
+    pub id: JobId,
+    /// The session that started it.
+    pub session: SessionId,
+    pub kind: JobKind,
+    /// One line of at most 200 characters.
+    pub title: String,
+    /// The task of a subagent or the command of a shell; empty when it is too long and stands in `task.txt`.
+    pub task: String,
+    /// Always `zapmyco` for a process agent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cli: Option<String>,
+    pub cwd: PathBuf,
+    pub time_limit_ms: Option<u64>,
+    /// The model's call that started it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub call_id: Option<String>,
+    /// Runs beside the conversation, so its end is announced. Told anew when a shell is moved (`Job::background`).
+    pub background: bool,
+}
+
+pub const OWNER_VERSION: u32 = 1;
+
+impl JobOwner {
+    /// `task_max`: bytes of the task kept in `spec.json`.
+    pub(crate) fn shorten(title: &str, task: &str, task_max: usize) -> (String, String) {
+        (one_line(title, TASK_LINE_MAX), if task.len() <= task_max { task.to_owned() } else { String::new() })
+    }
+}
+
+/// What is known of a job at one moment.
+#[derive(Clone, Debug)]
+pub struct Job {
+    pub owner: Arc<JobOwner>,
+    pub created_at: DateTime<Local>,
+    pub folder: JobFolder,
+    pub state: JobState,
+}
+
+#[derive(Clone, Debug)]
+pub enum JobState {
+    Running {
+        /// The payload's process number; `None` while it is being started.
+        pid: Option<u32>,
+        started_at: DateTime<Local>,
+        stdout: StreamCount,
+        stderr: StreamCount,
+    },
+    Ended {
+        pid: Option<u32>,
+        cause: EndCause,
+        record: Arc<EndRecord>,
+    },
+}
+
+impl Job {
+    pub fn id(&self) -> &JobId {
+        &self.owner.id
+    }
+
+    pub fn is_running(&self) -> bool {
+        matches!(self.state, JobState::Running { .. })
+    }
+
+    pub fn cause(&self) -> Option<EndCause> {
+        match self.state {
+            JobState::Running { .. } => None,
+            JobState::Ended { cause, .. } => Some(cause),
+        }
+    }
+
+    /// The word in the tool and in JSON.
+    pub fn word(&self) -> &'static str {
+        self.cause().map_or("running", EndCause::tool_word)
+    }
+
+    pub fn pid(&self) -> Option<u32> {
+        match self.state {
+            JobState::Running { pid, .. } | JobState::Ended { pid, .. } => pid,
+        }
+    }
+
+    pub fn started_at(&self) -> DateTime<Local> {
+        match &self.state {
+            JobState::Running { started_at, .. } => *started_at,
+            JobState::Ended { record, .. } => record.started_at,
+        }
+    }
+
+    /// Of an ended job fixed for ever; of a running one the time since its start.
+    pub fn duration(&self) -> Duration {
+        match &self.state {
+            JobState::Running { started_at, .. } => (clock::now() - *started_at).to_std().unwrap_or_default(),
+            JobState::Ended { record, .. } => Duration::from_millis(record.duration_ms),
+        }
+    }
+
+    pub fn count(&self, stream: Stream) -> StreamCount {
+        match (&self.state, stream) {
+            (JobState::Running { stdout, .. }, Stream::Stdout) => *stdout,
+            (JobState::Running { stderr, .. }, Stream::Stderr) => *stderr,
+            (JobState::Ended { record, .. }, Stream::Stdout) => record.stdout,
+            (JobState::Ended { record, .. }, Stream::Stderr) => record.stderr,
+        }
+    }
+
+    /// Exit code and signal, as far as they are known.
+    pub fn exit(&self) -> (Option<i32>, Option<i32>) {
+        match &self.state {
+            JobState::Running { .. } => (None, None),
+            JobState::Ended { record, .. } => record.wait.map_or((None, None), |wait| (wait.code, wait.signal)),
+        }
+    }
+
+    pub fn left_over(&self) -> &[LeftOver] {
+        match &self.state {
+            JobState::Running { .. } => &[],
+            JobState::Ended { record, .. } => &record.left_over,
+        }
+    }
+
+    pub fn view(&self) -> JobView {
+        let stream = |stream| {
+            let count = self.count(stream);
+            StreamView { path: self.folder.output(stream), bytes: count.bytes, kept: count.kept }
+        };
+        let (code, signal) = self.exit();
+        let cause = self.cause();
+        JobView {
+            schema_version: JOB_VIEW_VERSION,
+            id: self.owner.id.clone(),
+            kind: self.owner.kind,
+            session: self.owner.session.clone(),
+            title: self.owner.title.clone(),
+            status: self.word().to_owned(),
+            end_cause: cause.map(|cause| cause.name().to_owned()),
+            exit_code: code.or(signal.map(|signal| 128 + signal)),
+            signal: signal.map(crate::text::units::signal_name),
+            pid: self.pid(),
+            started_at: self.started_at(),
+            ended_at: match &self.state {
+                JobState::Running { .. } => None,
+                JobState::Ended { record, .. } => Some(record.ended_at),
+            },
+            duration_ms: u64::try_from(self.duration().as_millis()).unwrap_or(u64::MAX),
+            stdout: stream(Stream::Stdout),
+            stderr: stream(Stream::Stderr),
+            left_over: self
+                .left_over()
+                .iter()
+                .map(|left| LeftOverView { pid: left.pid, state: left.state.clone(), command: left.command.clone() })
+                .collect(),
+        }
+    }
+}
+
+/// The one shape of a job in JSON: commands, `subagent --json`, streams.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct JobView {
+    pub schema_version: u32,
+    pub id: JobId,
+    pub kind: JobKind,
+    pub session: SessionId,
+    pub title: String,
+    /// `running`, `completed`, `error`, `timeout`, `cancelled`, `lost`.
+    pub status: String,
+    /// The name of the cause; `null` while it runs.
+    pub end_cause: Option<String>,
+    /// 128 + n when a signal ended it.
+    pub exit_code: Option<i32>,
+    pub signal: Option<String>,
+    /// Of the payload, never of its keeper.
+    pub pid: Option<u32>,
+    pub started_at: DateTime<Local>,
+    pub ended_at: Option<DateTime<Local>>,
+    pub duration_ms: u64,
+    pub stdout: StreamView,
+    pub stderr: StreamView,
+    /// What could not be ended.
+    pub left_over: Vec<LeftOverView>,
+}
+
+pub const JOB_VIEW_VERSION: u32 = 1;
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct StreamView {
+    pub path: PathBuf,
+    /// Written by the payload.
+    pub bytes: u64,
+    /// Of those, on disk.
+    pub kept: u64,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct LeftOverView {
+    pub pid: u32,
+    pub state: String,
+    pub command: String,
+}
+
+/// The shape of a list of jobs.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct JobList {
+    pub jobs: Vec<JobView>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The stored sample of the shape that scripts depend on (decision 21).
+    const SAMPLE: &str = r#"{
+  "schema_version": 1,
+  "id": "sa_20260606_a1b2c3d4",
+  "kind": "process_agent",
+  "session": "name_ci-1",
+  "title": "scan the parser",
+  "status": "error",
+  "end_cause": "fault_signal",
+  "exit_code": 139,
+  "signal": "SIGSEGV",
+  "pid": 4711,
+  "started_at": "2026-06-06T15:30:00.123456Z",
+  "ended_at": "2026-06-06T15:30:45.123456Z",
+  "duration_ms": 45000,
+  "stdout": { "path": "/r/subagents/name_ci-1/sa_20260606_a1b2c3d4/stdout", "bytes": 12, "kept": 12 },
+  "stderr": { "path": "/r/subagents/name_ci-1/sa_20260606_a1b2c3d4/stderr", "bytes": 0, "kept": 0 },
+  "left_over": []
+}"#;
+
+    /// R388
+    #[test]
+    fn the_json_shape_of_a_job_is_the_stored_one() {
+        let started_at = DateTime::parse_from_rfc3339("2026-06-06T15:30:00.123456Z").unwrap().with_timezone(&Local);
+        let record = EndRecord {
+            version: crate::supervisor::record::RECORD_VERSION,
+            cause: crate::supervisor::record::EndedBy::Itself,
+            wait: Some(crate::supervisor::record::WaitStatus { code: None, signal: Some(11), core_dumped: false }),
+            started_at,
+            ended_at: started_at + Duration::from_secs(45),
+            duration_ms: 45_000,
+            stdout: StreamCount { bytes: 12, kept: 12, lines: 1 },
+            stderr: StreamCount::default(),
+            signals: Vec::new(),
+            swept: 0,
+            left_over: Vec::new(),
+            output_error: None,
+        };
+        let id = JobId::parse("sa_20260606_a1b2c3d4").unwrap();
+        let session = SessionId::parse("name_ci-1").unwrap();
+        let job = Job {
+            owner: Arc::new(JobOwner {
+                version: OWNER_VERSION,
+                id: id.clone(),
+                session: session.clone(),
+                kind: JobKind::ProcessAgent,
+                title: "scan the parser".into(),
+                task: String::new(),
+                cli: None,
+                cwd: "/p".into(),
+                time_limit_ms: None,
+                call_id: None,
+                background: true,
+            }),
+            created_at: started_at,
+            folder: crate::config::Layout::new("/r".into()).job(&session, &id),
+            state: JobState::Ended {
+                pid: Some(4711),
+                cause: EndCause::from_record(JobKind::ProcessAgent, &record),
+                record: Arc::new(record),
+            },
+        };
+        let sample: JobView = serde_json::from_str(SAMPLE).unwrap();
+        assert_eq!(job.view(), sample);
+        let names = |value: &serde_json::Value| value.as_object().unwrap().keys().cloned().collect::<Vec<_>>();
+        let stored: serde_json::Value = serde_json::from_str(SAMPLE).unwrap();
+        assert_eq!(names(&serde_json::to_value(job.view()).unwrap()), names(&stored));
+    }
+}

@@ -55,6 +55,11 @@ pub enum Polled {
     Unknown(String),
     Running(RunningLine),
     Ended(Box<EndedBlock>),
+    /// Its folder cannot be read.
+    Broken {
+        id: String,
+        reason: String,
+    },
 }
 
 #[derive(Clone, Debug)]
@@ -103,6 +108,7 @@ pub fn polled(entries: &[Polled], rules: FoldRules) -> String {
         match entry {
             Polled::Unknown(text) => blocks.push(unknown_id(text)),
             Polled::Running(line) => running.push(line),
+            Polled::Broken { id, reason } => blocks.push(format!("{id}: {}", one_line(reason, TASK_LINE_MAX))),
             Polled::Ended(block) => {
                 ended += 1;
                 blocks.push(ended_block(block, rules));
