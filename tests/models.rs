@@ -1,13 +1,13 @@
 //! Models over real HTTP on loopback.
 
-use crate::support::provider::{Answer, Provider};
+use crate::support::provider::{Answer, Provider, Refusing};
 use crate::support::wait;
 use futures_util::StreamExt;
 use serde_json::json;
 use std::collections::BTreeMap;
 use std::io::{Read, Write};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use zapmyco::config::{Environment, Limits};
 use zapmyco::ids::SessionId;
 use zapmyco::models::{
@@ -263,4 +263,373 @@ fn silence_ends_at_its_limit() {
         assert!(played.error().message.contains("`stream_idle_timeout`"), "{}", played.error());
         assert!(played.error().partial.as_ref().is_some_and(|partial| partial.text().starts_with("one")));
     }
+}
+
+/// The common beginning of two bodies, in bytes.
+fn common(a: &[u8], b: &[u8]) -> usize {
+    a.iter().zip(b).take_while(|(a, b)| a == b).count()
+}
+
+fn assistant(blocks: Vec<Block>) -> Message {
+    Message { role: Role::Assistant, blocks }
+}
+
+fn results(ids: &[&str]) -> Message {
+    let blocks = ids
+        .iter()
+        .map(|id| Block::ToolResult { tool_use_id: (*id).to_owned(), text: format!("result of {id}"), is_error: *id == "c2" })
+        .collect();
+    Message { role: Role::User, blocks }
+}
+
+/// Rule 14 of the architecture: two turns, and the closing request after a turn limit, begin with the same bytes.
+#[test]
+fn equal_prefixes_give_equal_bytes() {
+    for wire in BOTH {
+        let provider = Provider::always(Answer::text("ok"));
+        let model = connect(&provider, wire, "test-model", &limits(), Gate::none());
+        let call = Block::ToolUse { id: "c1".into(), name: "Read".into(), input: json!({"path": "b", "a": 1}) };
+        let first = vec![Message::user("context"), Message::user("task")];
+        let mut second = first.clone();
+        second.extend([assistant(vec![call]), results(&["c1"])]);
+        let closing = Request { tool_use: ToolUse::Forbidden, max_tokens: Some(99), ..request(second.clone()) };
+        run(async {
+            play(model.as_ref(), request(first)).await;
+            play(model.as_ref(), request(second)).await;
+            play(model.as_ref(), closing).await;
+        });
+        let requests = provider.requests();
+        let [first, second, closing] = [&requests[0], &requests[1], &requests[2]];
+        let prefix = |body: &[u8]| body.windows(11).position(|window| window == b"\"messages\":").unwrap();
+        assert!(common(&first.body, &second.body) > prefix(&first.body) + 20, "{wire:?}: tools, system and first message are equal bytes");
+        assert_eq!(prefix(&second.body), prefix(&closing.body));
+        let end = second.body.len() - if wire == Wire::Anthropic { "\"max_tokens\":8192}".len() } else { 1 };
+        assert!(common(&second.body, &closing.body) >= end, "{wire:?}: forbidding tools changes nothing before the end");
+        assert_eq!(closing.tool_names(), ["Bash", "Read"]);
+        let choice = if wire == Wire::Anthropic { json!({"type": "none"}) } else { json!("none") };
+        assert_eq!((&closing.json["tool_choice"], &second.json["tool_choice"]), (&choice, &serde_json::Value::Null));
+    }
+}
+
+#[test]
+fn the_anthropic_request_is_of_its_format() {
+    let provider = Provider::always(Answer::text("ok"));
+    let model = connect(&provider, Wire::Anthropic, "claude-x", &limits(), Gate::none());
+    let redacted = json!({"type": "redacted_thinking", "data": "opaque", "later": [1]});
+    let history = vec![
+        Message::user("context"),
+        Message::user("task"),
+        assistant(vec![
+            Block::Thinking { text: "hm".into(), signature: Some("sig".into()) },
+            Block::Thinking { text: "unsigned".into(), signature: None },
+            Block::Other { wire: zapmyco::models::WireFormat::Anthropic, raw: redacted.clone() },
+            Block::Text { text: "  ".into() },
+            Block::ToolUse { id: "c1".into(), name: "Read".into(), input: json!({"path": "x"}) },
+            Block::ToolUse { id: "c2".into(), name: "Bash".into(), input: json!({}) },
+        ]),
+        Message::user("joined from the inbox"),
+        results(&["c1", "c2"]),
+    ];
+    run(play(model.as_ref(), request(history)));
+    let sent = provider.requests().remove(0);
+    assert_eq!((sent.header("x-api-key"), sent.header("anthropic-version")), (Some("key-that-nobody-may-see"), Some("2023-06-01")));
+    let mark = json!({"type": "ephemeral"});
+    assert_eq!(sent.json["system"], json!([{"type": "text", "text": "You are a test.", "cache_control": mark}]));
+    assert_eq!(
+        sent.json["messages"],
+        json!([
+            {"role": "user", "content": [{"type": "text", "text": "context"}, {"type": "text", "text": "task", "cache_control": mark}]},
+            {"role": "assistant", "content": [
+                {"type": "thinking", "thinking": "hm", "signature": "sig"},
+                redacted,
+                {"type": "tool_use", "id": "c1", "name": "Read", "input": {"path": "x"}},
+                {"type": "tool_use", "id": "c2", "name": "Bash", "input": {}},
+            ]},
+            {"role": "user", "content": [
+                {"type": "tool_result", "tool_use_id": "c1", "content": "result of c1"},
+                {"type": "tool_result", "tool_use_id": "c2", "content": "result of c2", "is_error": true},
+                {"type": "text", "text": "joined from the inbox", "cache_control": mark},
+            ]},
+        ])
+    );
+    assert_eq!((&sent.json["stream"], &sent.json["max_tokens"], &sent.json["thinking"]), (&json!(true), &json!(32_000), &json!(null)));
+}
+
+#[test]
+fn the_openai_request_is_of_its_format() {
+    let provider = Provider::always(Answer::text("ok"));
+    let model = connect(&provider, Wire::Openai, "test-model$high", &limits(), Gate::none());
+    let history = vec![
+        Message::user("context"),
+        Message::user("task"),
+        assistant(vec![
+            Block::Thinking { text: "hm".into(), signature: Some("of another provider".into()) },
+            Block::Text { text: "I look".into() },
+            Block::ToolUse { id: "c1".into(), name: "Read".into(), input: json!({"path": "x"}) },
+        ]),
+        Message::user("joined from the inbox"),
+        results(&["c1"]),
+    ];
+    run(play(model.as_ref(), request(history)));
+    let sent = provider.requests().remove(0);
+    assert_eq!(sent.header("authorization"), Some("Bearer key-that-nobody-may-see"));
+    assert_eq!(
+        sent.json["messages"],
+        json!([
+            {"role": "system", "content": "You are a test."},
+            {"role": "user", "content": "context\n\ntask"},
+            {"role": "assistant", "content": "I look",
+                "tool_calls": [{"id": "c1", "type": "function", "function": {"name": "Read", "arguments": "{\"path\":\"x\"}"}}]},
+            {"role": "tool", "content": "result of c1", "tool_call_id": "c1"},
+            {"role": "user", "content": "joined from the inbox"},
+        ])
+    );
+    assert_eq!((&sent.json["stream_options"]["include_usage"], &sent.json["reasoning_effort"]), (&json!(true), &json!("high")));
+    assert_eq!(sent.json["tools"][0]["function"]["name"], "Bash");
+}
+
+/// What a provider sent comes back to it unchanged: signed thinking and blocks nobody interprets, or open reasoning.
+#[test]
+fn thinking_is_given_back() {
+    for wire in BOTH {
+        let provider = Provider::with(move |request| match (request.turn(), wire) {
+            (0, Wire::Anthropic) => Answer::thinking("deep thought", "sig=")
+                .and_block(json!({"type": "redacted_thinking", "data": "opaque"}))
+                .and_call("c1", "Read", json!({})),
+            (0, Wire::Openai) => Answer::thinking("deep thought", "").and_call("c1", "Read", json!({})),
+            _ => Answer::text("done"),
+        });
+        // Not OpenAI itself, which never sends its reasoning and refuses it.
+        let providers: BTreeMap<String, ProviderSettings> =
+            toml::from_str(&format!("[lab]\nkind = 'openai'\nbase_url = '{}'", provider.base_url())).unwrap();
+        let environment = Environment::from_pairs([("ANTHROPIC_BASE_URL", provider.base_url())]);
+        let name = if wire == Wire::Anthropic { "anthropic/m" } else { "lab/m" };
+        let choice = Choice { model: Some(name), base_url: None, providers: &providers, environment: &environment };
+        let Selection::Remote(model, _) = select(&choice).unwrap() else { panic!("{name}") };
+        let model = open(*model, &limits(), Gate::none());
+        run(async {
+            let reply = play(model.as_ref(), request(vec![Message::user("go")])).await.end.unwrap();
+            play(model.as_ref(), request(vec![Message::user("go"), reply.message, results(&["c1"])])).await.end.unwrap();
+        });
+        let message = &provider.requests()[1].json["messages"];
+        match wire {
+            Wire::Anthropic => assert_eq!(
+                message[1]["content"].as_array().unwrap()[..2],
+                [
+                    json!({"type": "thinking", "thinking": "deep thought", "signature": "sig="}),
+                    json!({"type": "redacted_thinking", "data": "opaque"})
+                ]
+            ),
+            Wire::Openai => assert_eq!(message[2]["reasoning_content"], "deep thought"),
+        }
+    }
+}
+
+#[test]
+fn the_reason_of_the_end_is_told() {
+    for (wire, word, stop) in [
+        (Wire::Anthropic, "max_tokens", StopReason::MaxTokens),
+        (Wire::Anthropic, "refusal", StopReason::Refusal),
+        (Wire::Anthropic, "a_word_of_tomorrow", StopReason::EndTurn),
+        (Wire::Openai, "length", StopReason::MaxTokens),
+        (Wire::Openai, "content_filter", StopReason::Refusal),
+        (Wire::Openai, "a_word_of_tomorrow", StopReason::EndTurn),
+    ] {
+        let (played, _provider) = once(wire, &limits(), [Answer::text("some").with_stop(word)]);
+        assert_eq!(played.end.unwrap().stop, stop, "{wire:?} {word}");
+        // The limit fell into a call: the text is still true, the call is not one.
+        if stop == StopReason::MaxTokens {
+            let answer = Answer::text("some").and_raw_call("c", "Read", "{\"path\": \"ha").with_stop(word);
+            let (played, _provider) = once(wire, &limits(), [answer]);
+            let reply = played.end.unwrap();
+            assert_eq!((reply.stop, reply.message.text().as_str(), reply.message.tool_uses().count()), (stop, "some", 0));
+        }
+    }
+}
+
+/// Servers that leave the end mark out, or keep the connection open after the answer.
+#[test]
+fn a_missing_end_mark_is_no_failure_once_the_reason_is_known() {
+    for wire in BOTH {
+        let n_events = if wire == Wire::Anthropic { 6 } else { 3 };
+        for answer in [Answer::text("short").end_after(n_events), Answer::text("short").silence_after(n_events)] {
+            let (played, _provider) = once(wire, &limits(), [answer]);
+            assert_eq!(played.end.unwrap().message.text(), "short", "{wire:?}");
+        }
+        let (played, _provider) = once(wire, &limits(), [Answer::text("short").end_after(n_events - 1)]);
+        assert_eq!(played.error().kind, ModelErrorKind::Interrupted, "{wire:?}");
+    }
+}
+
+#[test]
+fn only_what_gave_no_output_is_tried_again() {
+    for wire in BOTH {
+        let limits = Limits { request_retries: 4, retry_wait_max: Duration::from_millis(4), ..limits() };
+        let (played, provider) =
+            once(wire, &limits, [Answer::error(500, "boom"), Answer::error(529, "busy"), Answer::reset(), Answer::text("at last")]);
+        assert_eq!(played.retries().len(), 3);
+        assert_eq!((played.end.unwrap().message.text().as_str(), provider.request_count()), ("at last", 4));
+        let bodies: Vec<_> = provider.requests().into_iter().map(|request| request.body).collect();
+        assert!(bodies.windows(2).all(|pair| pair[0] == pair[1]), "a retry sends the same bytes");
+
+        let (played, provider) = once(wire, &limits, std::iter::repeat_n(Answer::error(500, "boom"), 9));
+        assert_eq!((played.retries().len(), provider.request_count()), (4, 5));
+        assert!(played.error().message.ends_with("status 500: boom (after 5 tries)"), "{}", played.error());
+
+        let (played, provider) = once(wire, &limits, [Answer::error(401, "no")]);
+        assert_eq!((played.error().kind, provider.request_count()), (ModelErrorKind::Unauthorized, 1));
+    }
+}
+
+#[test]
+fn a_waiting_time_beyond_our_patience_is_told_at_once() {
+    let folder = tempfile::tempdir().unwrap();
+    let provider = Provider::always(Answer::rate_limited(3600));
+    let gate = || Gate::shared(&folder.path().join("gate"), "p", Some("k"));
+    let limits = Limits { request_retries: 4, ..limits() };
+    let model = connect(&provider, Wire::Anthropic, "m", &limits, gate());
+    let played = run(play(model.as_ref(), request(vec![Message::user("hi")])));
+    assert_eq!(played.error().kind, ModelErrorKind::RateLimited);
+    assert!(played.error().message.contains("asks to wait 3600 s, longer than 120 s (limit `retry_wait_max`)"), "{}", played.error());
+    // Another process learns it from the gate, without a request.
+    let model = connect(&provider, Wire::Anthropic, "m", &limits, gate());
+    let played = run(play(model.as_ref(), request(vec![Message::user("hi")])));
+    assert!(played.error().message.contains("3600 s, longer than 120 s") || played.error().message.contains("3599"), "{}", played.error());
+    assert_eq!(provider.request_count(), 1);
+}
+
+/// fault G1: 2 requests per second, 8 senders that share nothing but the gate's file: all finish, and nobody sends
+/// inside a waiting time beyond the moment it takes to tell the others.
+#[test]
+fn a_crowd_obeys_one_refusal() {
+    let folder = tempfile::tempdir().unwrap();
+    let accepted = Arc::new(std::sync::Mutex::new(Vec::<Instant>::new()));
+    let refused = Arc::new(std::sync::Mutex::new(Vec::<Instant>::new()));
+    let provider = Provider::with({
+        let (accepted, refused) = (accepted.clone(), refused.clone());
+        move |request| {
+            let mut accepted = accepted.lock().unwrap();
+            let recent = accepted.iter().filter(|at| request.at.saturating_duration_since(**at) < Duration::from_secs(1)).count();
+            if recent < 2 {
+                accepted.push(request.at);
+                return Answer::text("done");
+            }
+            refused.lock().unwrap().push(Instant::now());
+            Answer::rate_limited(1)
+        }
+    });
+    let senders: Vec<_> = (0..8)
+        .map(|_| {
+            let model = connect(&provider, Wire::Openai, "m", &Limits::default(), Gate::shared(folder.path(), "p", Some("k")));
+            std::thread::spawn(move || run(play(model.as_ref(), request(vec![Message::user("hi")]))).end.map(|reply| reply.message.text()))
+        })
+        .collect();
+    for sender in senders {
+        assert_eq!(sender.join().unwrap().unwrap(), "done");
+    }
+    assert_eq!(accepted.lock().unwrap().len(), 8);
+    // Sent is not arrived, and the reading of the refusal is not its writing: on a busy machine both cost time, so the
+    // waiting time is looked at from 300 ms after the refusal to its end.
+    let requests = provider.requests();
+    for refused in refused.lock().unwrap().iter() {
+        let window = *refused + Duration::from_millis(300)..*refused + Duration::from_millis(990);
+        let inside = requests.iter().filter(|request| window.contains(&request.at)).count();
+        assert_eq!(inside, 0, "requests inside a waiting time");
+    }
+    assert!(requests.len() < 8 * 4, "{} requests: the spread grows until refusals cease", requests.len());
+}
+
+#[test]
+fn a_dropped_stream_ends_its_request() {
+    for wire in BOTH {
+        for answer in [Answer::stall(), Answer::text("one two three four").silence_after(4)] {
+            let provider = Provider::always(answer);
+            let model = connect(&provider, wire, "m", &limits(), Gate::none());
+            run(async {
+                let mut stream = model.stream(request(vec![Message::user("hi")]));
+                let waited = tokio::time::timeout(Duration::from_millis(100), async { while stream.next().await.is_some() {} }).await;
+                assert!(waited.is_err(), "no end");
+                drop(stream);
+                // The connection closes while its runtime lives.
+                while provider.hung_up() == 0 {
+                    tokio::time::sleep(Duration::from_millis(2)).await;
+                }
+            });
+        }
+    }
+}
+
+/// fault B8: a large answer arrives whole, in bounded pieces, on a connection that is used again.
+#[test]
+fn a_large_answer_arrives_whole_and_the_connection_is_used_again() {
+    for wire in BOTH {
+        let text = "0123456789 你好\n".repeat(300_000);
+        let provider = Provider::always(Answer::text(text.clone()));
+        let model = connect(&provider, wire, "m", &limits(), Gate::none());
+        run(async {
+            for _ in 0..2 {
+                let played = play(model.as_ref(), request(vec![Message::user("hi")])).await;
+                assert!(played.text() == text && played.end.unwrap().message.text() == text, "{wire:?}");
+            }
+        });
+        assert_eq!((provider.connections_made(), provider.request_count()), (1, 2), "{wire:?}");
+    }
+}
+
+#[test]
+fn what_cannot_be_reached_is_named() {
+    let refusing = Refusing::new();
+    let closed = refusing.address;
+    let provider = Provider::always(Answer::text("plain text to a TLS greeting"));
+    for (url, place) in [
+        (format!("http://{closed}"), format!("http://{closed}")),
+        (format!("http://user:secret-word@{closed}"), format!("http://{closed}")),
+        // Builds the client with certificates; the handshake then fails.
+        (format!("https://{}", provider.address()), format!("https://{}", provider.address())),
+    ] {
+        let environment = Environment::from_pairs([("OPENAI_BASE_URL", url)]);
+        let choice = Choice { model: None, base_url: None, providers: &BTreeMap::new(), environment: &environment };
+        let Selection::Remote(model, why) = select(&choice).unwrap() else { panic!("a base URL is enough") };
+        let model = open(*model, &limits(), Gate::none());
+        let played = run(play(model.as_ref(), request(vec![Message::user("hi")])));
+        let error = played.error();
+        assert_eq!(error.kind, ModelErrorKind::Connect, "{error}");
+        assert!(error.message.contains(&format!("no connection to {place}: ")), "{error}");
+        assert!(!error.message.contains("secret-word") && !why.line.contains("secret-word"), "{error} {why:?}");
+    }
+}
+
+#[test]
+fn servers_on_loopback_are_found_side_by_side() {
+    use zapmyco::models::local::{Probe, find_at};
+    let with_models = Provider::always(Answer::text("hello from here"));
+    with_models.set_models(&["nomic-embed-text", "qwen3:8b", "llama"]);
+    let other_program = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let silent = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let silent_port = silent.local_addr().unwrap().port();
+    let web_port = other_program.local_addr().unwrap().port();
+    let web = std::thread::spawn(move || {
+        let (mut stream, _) = other_program.accept().unwrap();
+        drop(stream.read(&mut [0; 1024]));
+        let (mut stream2, _) = other_program.accept().unwrap();
+        drop(stream2.read(&mut [0; 1024]));
+        drop(stream.write_all(b""));
+        stream2.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 6\r\n\r\n<html>").unwrap();
+    });
+    let closed = Refusing::new();
+    let probes = [
+        Probe { program: "lmstudio", port: closed.address.port() },
+        Probe { program: "llamacpp", port: web_port },
+        Probe { program: "vllm", port: silent_port },
+        Probe { program: "ollama", port: with_models.address().port() },
+    ];
+    let found = run(find_at(&probes, Duration::from_secs(2)));
+    assert_eq!(found.len(), 1, "{found:?}");
+    assert_eq!((found[0].program, found[0].models.len()), ("ollama", 3));
+    let (model, why) = found[0].choose().unwrap().unwrap();
+    assert_eq!(model.name(), "ollama/qwen3:8b");
+    assert!(why.line.starts_with("model ollama/qwen3:8b: no key is set, and ollama answers at http://127.0.0.1:"), "{}", why.line);
+    let played = run(play(open(model, &limits(), Gate::none()).as_ref(), request(vec![Message::user("hi")])));
+    assert_eq!(played.end.unwrap().message.text(), "hello from here");
+    web.join().unwrap();
 }

@@ -164,9 +164,9 @@ impl State {
     /// `jitter` is within 0 and 1.
     fn take_slot(&mut self, now: u64, jitter: f64) -> u64 {
         let start = self.next_slot.max(self.closed_until).max(now);
-        // Half of the spacing is fixed, so that slots keep their order and their distance on average.
-        #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "at most half of two seconds")]
-        let shift = (jitter * self.spacing as f64 / 2.0) as u64;
+        // Three quarters of the spacing are fixed, so that slots keep their order and most of their distance.
+        #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "at most a quarter of two seconds")]
+        let shift = (jitter * self.spacing as f64 / 4.0) as u64;
         let slot = if start == now { now } else { start + shift };
         self.next_slot = start + self.spacing;
         self.forgotten_at = self.next_slot + MEMORY_MS;
@@ -238,7 +238,7 @@ mod tests {
     fn slots_lie_behind_the_wait_and_apart() {
         let mut state = State::closed(None, 1_000, 500);
         let slots: Vec<u64> = (0..4).map(|index| state.take_slot(1_000, f64::from(index % 2))).collect();
-        assert_eq!(slots, [1_500, 1_650, 1_700, 1_850]);
+        assert_eq!(slots, [1_500, 1_625, 1_700, 1_825]);
     }
 
     #[test]

@@ -117,6 +117,7 @@ struct Shared {
     /// Clients that went away while an answer was held back or being written.
     hung_up: AtomicUsize,
     connections: AtomicUsize,
+    connections_made: AtomicUsize,
     models: Mutex<Vec<String>>,
 }
 
@@ -136,6 +137,7 @@ impl Provider {
             closing: AtomicBool::new(false),
             hung_up: AtomicUsize::new(0),
             connections: AtomicUsize::new(0),
+            connections_made: AtomicUsize::new(0),
             models: Mutex::new(vec!["test-model".to_owned()]),
         });
         let acceptor = std::thread::spawn({
@@ -188,6 +190,11 @@ impl Provider {
         self.shared.connections.load(Ordering::SeqCst)
     }
 
+    /// Connections accepted so far.
+    pub fn connections_made(&self) -> usize {
+        self.shared.connections_made.load(Ordering::SeqCst)
+    }
+
     /// Points a `zapmyco` command at this server as provider `anthropic`.
     pub fn configure<'a>(&self, command: &'a mut Command) -> &'a mut Command {
         command.env("ANTHROPIC_BASE_URL", self.base_url()).env("ANTHROPIC_API_KEY", "test-key")
@@ -207,6 +214,22 @@ impl Drop for Provider {
         if let Some(acceptor) = self.acceptor.take() {
             let _ = acceptor.join();
         }
+    }
+}
+
+/// An address that refuses connections as long as it lives: the port is taken, and nobody listens.
+pub struct Refusing {
+    _socket: std::os::fd::OwnedFd,
+    pub address: SocketAddr,
+}
+
+impl Refusing {
+    pub fn new() -> Self {
+        use rustix::net::{AddressFamily, SocketType, bind, getsockname, socket};
+        let socket = socket(AddressFamily::INET, SocketType::STREAM, None).unwrap();
+        bind(&socket, &"127.0.0.1:0".parse::<SocketAddr>().unwrap()).unwrap();
+        let address = SocketAddr::try_from(getsockname(&socket).unwrap()).unwrap();
+        Self { _socket: socket, address }
     }
 }
 
@@ -491,6 +514,7 @@ fn accept(listener: &TcpListener, shared: &Arc<Shared>) {
         let shared = shared.clone();
         workers.push(std::thread::spawn(move || {
             shared.connections.fetch_add(1, Ordering::SeqCst);
+            shared.connections_made.fetch_add(1, Ordering::SeqCst);
             // A broken connection is the client's business.
             let _ = serve(stream, &shared);
             shared.connections.fetch_sub(1, Ordering::SeqCst);
