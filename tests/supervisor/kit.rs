@@ -1,5 +1,4 @@
 //! Orders for shell scripts, and looks at what they left.
-#![allow(dead_code)]
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
