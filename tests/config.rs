@@ -313,6 +313,22 @@ fn rules_of_all_layers_are_joined_and_the_parent_has_the_last_word_on_what_is_al
 }
 
 #[test]
+fn a_child_gets_the_limits_of_its_parent_as_they_are() {
+    let parent = Setup::new()
+        .user("[limits]\nstop_grace = \"250ms\"\n")
+        .project("limits.local_agents_max = 7")
+        .variable("ZAPMYCO_LIMITS_OUTPUT_KEPT_MAX", "2MB")
+        .good();
+    let handed = parent.limits_set();
+    assert_eq!(handed.len(), 3, "{handed:?}");
+    let mut child = Setup::new().user("limits.stop_grace = \"9s\"");
+    for (name, text) in handed {
+        child = child.handed(&format!("limits.{name}"), text);
+    }
+    assert_eq!(child.good().limits(), parent.limits());
+}
+
+#[test]
 fn in_the_home_folder_the_users_file_is_not_also_the_projects() {
     let home = Home::new();
     let root = home.project().join(".zapmyco");

@@ -141,7 +141,7 @@ impl Settings {
             if key == ALLOW_KEY {
                 settings.tree.remove(ALLOW_KEY);
             }
-            settings.lay(Node::at_key(&key, Node::of_toml(value, &Source::Handover)));
+            settings.lay(Node::at_key(&key, Node::of_toml(number_of_limit(&key, value), &Source::Handover)));
         }
         settings.read_limits()?;
         Ok(settings)
@@ -172,6 +172,19 @@ impl Settings {
 
     pub fn limits(&self) -> &Limits {
         &self.limits
+    }
+
+    /// Name and text of each limit that something has set, as the parent of a process child hands them down.
+    pub fn limits_set(&self) -> Vec<(String, String)> {
+        let Some(Content::Table(fields)) = self.tree.get("limits").map(|node| &node.content) else { return Vec::new() };
+        let set = fields.iter().filter(|(_, node)| node.source != Source::Default);
+        set.filter_map(|(name, node)| match &node.content {
+            Content::Value(toml::Value::String(text)) => Some((name.clone(), text.clone())),
+            Content::Value(value) => Some((name.clone(), value.to_string())),
+            // Not a limit; `read_limits` has refused it.
+            Content::List(_) | Content::Table(_) => None,
+        })
+        .collect()
     }
 
     /// The files looked for, weakest first.
@@ -324,6 +337,16 @@ impl fmt::Display for Refused {
 impl fmt::Display for Diagnostic {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}: `{}` is ignored: {}; set it in your own settings file or by a flag", self.source, self.key, self.reason)
+    }
+}
+
+/// Limits are handed down as texts; a count becomes the number it spells.
+fn number_of_limit(key: &str, value: toml::Value) -> toml::Value {
+    let mut limits = Limits::default();
+    let field = key.strip_prefix("limits.").and_then(|name| limits.fields().into_iter().find(|field| field.name == name));
+    match (field, value) {
+        (Some(field), toml::Value::String(text)) => field.of_text(&text),
+        (_, value) => value,
     }
 }
 
