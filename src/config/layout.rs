@@ -32,6 +32,16 @@ impl Layout {
         self.root.join("AGENTS.md")
     }
 
+    /// The user's own profiles of agents (R56).
+    pub fn user_profiles(&self) -> PathBuf {
+        self.root.join("agents")
+    }
+
+    /// Which user profiles are disabled, and model choices for built-in and plugin profiles (R68).
+    pub fn agents_state(&self) -> PathBuf {
+        self.root.join("v2/agents-state.json")
+    }
+
     /// Shared rate gates, one file per provider and key.
     pub fn gate_folder(&self) -> PathBuf {
         self.root.join("gate")
@@ -85,6 +95,27 @@ impl ProjectLayout {
     pub fn private_settings(&self) -> PathBuf {
         self.workspace.join(".zapmyco/settings.local.toml")
     }
+
+    /// The project's profiles of agents (R57).
+    pub fn profiles(&self) -> PathBuf {
+        self.workspace.join(".zapmyco/agents")
+    }
+}
+
+/// Folders below a home or project folder in which other programs keep profiles that we read too, from the one that
+/// gives way to the one that wins (R58).
+pub fn foreign_profile_folders(base: &Path) -> [PathBuf; 2] {
+    [base.join(".claude/agents"), base.join(".zcode/agents")]
+}
+
+/// Where a plugin keeps its profiles (R61).
+pub fn plugin_profiles(plugin_root: &Path) -> PathBuf {
+    plugin_root.join("agents")
+}
+
+/// The root of the repository that holds `folder`: the nearest folder up with a `.git` in it.
+pub fn repository_root(folder: &Path) -> Option<&Path> {
+    folder.ancestors().find(|ancestor| ancestor.join(".git").exists())
 }
 
 /// The folder of one supervised process.

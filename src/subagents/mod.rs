@@ -10,6 +10,7 @@ pub mod notices;
 pub mod output;
 pub mod poll;
 pub mod process;
+pub mod profiles;
 pub mod registry;
 pub mod shell;
 pub mod status;
