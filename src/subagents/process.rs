@@ -228,7 +228,7 @@ mod tests {
         );
         let order = starter(Role::Main).agent(&id, "0123456789a", None).unwrap();
         assert_eq!(order.plan.argv[3], "--task-file");
-        assert_eq!(order.plan.argv[4], "/r/subagents/n/sa_20260606_a1b2c3d4/task.txt");
+        assert_eq!(order.plan.argv[4], "/r/subagents/name_n/sa_20260606_a1b2c3d4/task.txt");
         assert_eq!(order.task_file.as_deref(), Some(b"0123456789a".as_slice()));
         assert_eq!(order.handover.len(), 1);
     }

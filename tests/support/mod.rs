@@ -2,6 +2,7 @@
 //! environment of the test process, so all run in parallel.
 #![allow(dead_code)]
 
+pub mod delegating;
 pub mod processes;
 pub mod provider;
 pub mod wait;
