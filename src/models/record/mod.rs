@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 use secrecy::SecretString;
 use serde_json::Value;
 
-use crate::models::{Block, CONTEXT_TAG, Message};
+use crate::models::{Block, Message};
 
 pub use file::RecordingError;
 pub use recorder::{Recorder, recording};
@@ -42,21 +42,6 @@ impl RecordContext {
 
     fn places(&self) -> [(&Path, &'static str); 2] {
         [(&self.root, "root"), (&self.workspace, "workspace")]
-    }
-}
-
-/// Context that is different on every day and every machine, by name: only that it was there is recorded.
-const VARYING_CONTEXT: [&str; 3] = ["date", "git", "environment"];
-
-/// The part of a text that two runs must have in common.
-fn compared(text: &str) -> &str {
-    let Some(rest) = text.strip_prefix(CONTEXT_TAG) else {
-        return text;
-    };
-    let name: &str = rest.trim_start_matches('"').split('"').next().unwrap_or_default();
-    match text.find('>') {
-        Some(end) if VARYING_CONTEXT.contains(&name) => &text[..=end],
-        _ => text,
     }
 }
 

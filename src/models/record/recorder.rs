@@ -6,10 +6,10 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use futures_util::stream::{BoxStream, StreamExt};
 
+use super::RecordContext;
 use super::file::{self, HeardText, Line, Outcome, RecordingError};
 use super::placeholders::Placeholders;
 use super::transcript::{Heard, Transcript};
-use super::{RecordContext, compared};
 use crate::ids::SessionId;
 use crate::models::{Block, Message, Model, ModelError, ModelErrorKind, ModelEvent, Request, ToolUse, Usage};
 
@@ -128,7 +128,7 @@ async fn keep(
 
 pub(super) fn noted(heard: &Heard<'_>, placeholders: &mut Placeholders<'_>) -> HeardText {
     match heard {
-        Heard::Text(text) => HeardText::Text(placeholders.note(compared(text))),
+        Heard::Text(text) => HeardText::Text(placeholders.note(text)),
         Heard::Result { text, is_error: false, .. } => HeardText::Result(placeholders.note(text)),
         Heard::Result { text, is_error: true, .. } => HeardText::FailedResult(placeholders.note(text)),
     }

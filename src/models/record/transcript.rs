@@ -1,7 +1,8 @@
 //! A request as recording and replay see it: what the model heard before each of its answers.
 //!
 //! The model's own answers are not part of it: in a replay they are what the file said. Nor are the system prompt and
-//! the descriptions of the tools, which belong to the version of this program.
+//! the descriptions of the tools, which belong to the version of this program, nor what belongs to the machine and the
+//! day: date, git state, the user's own instructions.
 
 use std::collections::HashMap;
 
@@ -68,6 +69,7 @@ impl<'a> Transcript<'a> {
     fn hear(&mut self, message: &'a Message, calls: &HashMap<&'a str, Call<'a>>) {
         for block in &message.blocks {
             let heard = match block {
+                Block::Text { text } if belongs_to_the_machine(text) => continue,
                 Block::Text { text } => Heard::Text(text),
                 Block::ToolResult { tool_use_id, text, is_error } => {
                     let unknown = Call { id: tool_use_id, name: "", input: &Value::Null };
@@ -97,6 +99,15 @@ impl<'a> Transcript<'a> {
             }
         }
     }
+}
+
+/// Context that is another on every machine or every day.
+fn belongs_to_the_machine(text: &str) -> bool {
+    let Some(tag) = text.strip_prefix(CONTEXT_TAG).and_then(|rest| rest.split('>').next()) else {
+        return false;
+    };
+    ["\"date\"", "\"git\"", "\"environment\""].iter().any(|name| tag.starts_with(name))
+        || tag.contains("own instructions, for all projects")
 }
 
 fn is_wait(message: &Message) -> bool {

@@ -1,5 +1,7 @@
 //! What a scripted or recorded model needs to know of a request: the task, the turn, the tool results so far.
 
+use serde_json::Value;
+
 use crate::models::{Block, CONTEXT_TAG, Message, Request, Role};
 
 /// A request as a script sees it.
@@ -12,6 +14,8 @@ pub(crate) struct Conversation<'a> {
     pub turn: usize,
     /// The results of every batch of calls, oldest first.
     pub batches: Vec<Vec<CallResult<'a>>>,
+    /// The calls of the latest answer that made any: name and input.
+    pub calls: Vec<(&'a str, &'a Value)>,
 }
 
 pub(crate) struct CallResult<'a> {
@@ -21,10 +25,16 @@ pub(crate) struct CallResult<'a> {
 
 impl<'a> Conversation<'a> {
     pub fn read(request: &'a Request) -> Self {
-        let mut conversation = Self { task: "", input: "", turn: 0, batches: Vec::new() };
+        let mut conversation = Self { task: "", input: "", turn: 0, batches: Vec::new(), calls: Vec::new() };
         for message in &request.messages {
             match message.role {
-                Role::Assistant => conversation.turn += 1,
+                Role::Assistant => {
+                    conversation.turn += 1;
+                    let calls: Vec<_> = message.tool_uses().map(|(_, name, input)| (name, input)).collect();
+                    if !calls.is_empty() {
+                        conversation.calls = calls;
+                    }
+                }
                 Role::User => conversation.read_user(message),
             }
         }

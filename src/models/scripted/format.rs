@@ -51,7 +51,7 @@ pub(super) struct ScriptedCall {
     pub name: String,
     #[serde(default)]
     pub input: Value,
-    /// A template that gives a list: the call is made once for each `item` of it.
+    /// A template that gives a list or lines: the call is made once for each `item` of them.
     pub each: Option<String>,
 }
 

@@ -32,7 +32,10 @@ impl Variables {
         let history: Vec<Value> = (0..n_batches).map(|index| Value::from(texts(index))).collect();
         let latest = n_batches.checked_sub(1);
         let failed: Vec<bool> = conversation.batches.last().into_iter().flatten().map(|result| result.is_error).collect();
+        let call = |(name, input): &(&str, &serde_json::Value)| context! { name => *name, input => Value::from(Serde(*input)) };
+        let calls: Vec<Value> = conversation.calls.iter().map(call).collect();
         let root = context! {
+            calls => calls,
             results => latest.map(texts).unwrap_or_default(),
             failed => failed,
             history => history,
@@ -93,13 +96,16 @@ impl Templates {
         serde_json::to_value(self.value(text, variables)?).map_err(|error| error.to_string())
     }
 
-    /// The list that `each` of a call gives.
+    /// The items of `each`: of a list, each one; of a text, every line that is not empty.
     pub fn list(&self, text: &str, variables: &Variables) -> Result<Vec<Value>, String> {
         let value = self.value(text, variables)?;
+        if let Some(text) = value.as_str() {
+            return Ok(text.lines().filter(|line| !line.trim().is_empty()).map(Value::from).collect());
+        }
         let kind = value.kind();
         match kind {
             ValueKind::Seq | ValueKind::Iterable => value.try_iter().map(Iterator::collect).map_err(|error| tell(&error)),
-            _ => Err(format!("`each` must be one expression that gives a list, not a {kind}")),
+            _ => Err(format!("`each` must give a list or lines, not a {kind}")),
         }
     }
 
