@@ -461,6 +461,63 @@ fn a_missing_end_mark_is_no_failure_once_the_reason_is_known() {
     }
 }
 
+/// fault C3: wherever a stream is cut, what came is an error, never an answer.
+#[test]
+fn a_stream_cut_anywhere_is_never_an_answer() {
+    for wire in BOTH {
+        let answer = || Answer::thinking("hm", "s").and_text("some text").and_call("c", "Read", json!({"path": "x"}));
+        let n_events = if wire == Wire::Anthropic { 17 } else { 11 };
+        let (whole, _provider) = once(wire, &limits(), [answer().cut_after(n_events)]);
+        assert!(whole.end.is_ok(), "{wire:?}: the end mark was sent");
+        for n_sent in 0..n_events - 1 {
+            for answer in [answer().cut_after(n_sent), answer().reset_after(n_sent)] {
+                let (played, _provider) = once(wire, &limits(), [answer.split(9)]);
+                let error = played.end.expect_err("cut");
+                assert_eq!(error.kind, ModelErrorKind::Interrupted, "{wire:?} after {n_sent}: {error}");
+                assert!(error.partial.is_none_or(|partial| partial.tool_uses().count() == 0));
+            }
+        }
+    }
+}
+
+/// R121
+#[test]
+fn every_count_of_tokens_is_read() {
+    let answer = || Answer::text("ok").with_usage(11, 7).with_cache(3, 2);
+    let usage = |wire, answer| once(wire, &limits(), [answer]).0.end.unwrap().usage;
+    for answer in [answer(), answer().whole()] {
+        let read = usage(Wire::Anthropic, answer);
+        assert_eq!((read.input, read.output, read.cache_read, read.cache_write), (11, 7, 3, 2));
+    }
+    let chunk = json!({"choices": [{"delta": {"content": "ok"}, "finish_reason": "stop"}], "usage": {"prompt_tokens": 14,
+        "completion_tokens": 7, "prompt_tokens_details": {"cached_tokens": 3}, "completion_tokens_details": {"reasoning_tokens": 5}}});
+    let mut read = usage(Wire::Openai, Answer::data([chunk.to_string(), "[DONE]".to_owned()]));
+    assert_eq!((read.input, read.output, read.cache_read, read.reasoning), (11, 7, 3, 5));
+    read += read;
+    assert_eq!((read.total(), read.reasoning), (42, 10));
+}
+
+#[test]
+fn a_connection_that_is_not_taken_ends_at_its_limit() {
+    use rustix::net::{AddressFamily, SocketType, bind, getsockname, listen, socket};
+    let listener = socket(AddressFamily::INET, SocketType::STREAM, None).unwrap();
+    bind(&listener, &"127.0.0.1:0".parse::<std::net::SocketAddr>().unwrap()).unwrap();
+    listen(&listener, 0).unwrap();
+    let address = std::net::SocketAddr::try_from(getsockname(&listener).unwrap()).unwrap();
+    // The queue of one is full; the system answers no further greeting.
+    let _first = std::net::TcpStream::connect(address).unwrap();
+    let environment = Environment::from_pairs([("OPENAI_BASE_URL", format!("http://{address}"))]);
+    let choice = Choice { model: None, base_url: None, providers: &BTreeMap::new(), environment: &environment };
+    let Selection::Remote(model, _) = select(&choice).unwrap() else { panic!("a base URL is enough") };
+    let limits = Limits { connect_timeout: Duration::from_millis(50), ..limits() };
+    let played = run(play(open(*model, &limits, Gate::none()).as_ref(), request(vec![Message::user("hi")])));
+    assert_eq!(played.error().kind, ModelErrorKind::Connect);
+    assert_eq!(
+        played.error().message,
+        format!("openai: no connection to http://{address}: timed out after 0.05 s (limit `connect_timeout`)")
+    );
+}
+
 #[test]
 fn only_what_gave_no_output_is_tried_again() {
     for wire in BOTH {
@@ -580,12 +637,14 @@ fn a_large_answer_arrives_whole_and_the_connection_is_used_again() {
 fn what_cannot_be_reached_is_named() {
     let refusing = Refusing::new();
     let closed = refusing.address;
-    let provider = Provider::always(Answer::text("plain text to a TLS greeting"));
+    let plain = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let plain_address = plain.local_addr().unwrap();
+    let plain = std::thread::spawn(move || plain.accept().unwrap().0.write_all(b"HTTP/1.1 400 no TLS here\r\n\r\n").unwrap());
     for (url, place) in [
         (format!("http://{closed}"), format!("http://{closed}")),
         (format!("http://user:secret-word@{closed}"), format!("http://{closed}")),
         // Builds the client with certificates; the handshake then fails.
-        (format!("https://{}", provider.address()), format!("https://{}", provider.address())),
+        (format!("https://{plain_address}"), format!("https://{plain_address}")),
     ] {
         let environment = Environment::from_pairs([("OPENAI_BASE_URL", url)]);
         let choice = Choice { model: None, base_url: None, providers: &BTreeMap::new(), environment: &environment };
@@ -597,6 +656,7 @@ fn what_cannot_be_reached_is_named() {
         assert!(error.message.contains(&format!("no connection to {place}: ")), "{error}");
         assert!(!error.message.contains("secret-word") && !why.line.contains("secret-word"), "{error} {why:?}");
     }
+    plain.join().unwrap();
 }
 
 #[test]
@@ -623,7 +683,7 @@ fn servers_on_loopback_are_found_side_by_side() {
         Probe { program: "vllm", port: silent_port },
         Probe { program: "ollama", port: with_models.address().port() },
     ];
-    let found = run(find_at(&probes, Duration::from_secs(2)));
+    let found = run(find_at(&probes, Duration::from_secs(1)));
     assert_eq!(found.len(), 1, "{found:?}");
     assert_eq!((found[0].program, found[0].models.len()), ("ollama", 3));
     let (model, why) = found[0].choose().unwrap().unwrap();

@@ -309,19 +309,31 @@ fn is_known(choice: &Choice<'_>, name: &str) -> bool {
 
 /// The provider that is meant when none is named, and why: a key or an address is set for it.
 fn automatic(choice: &Choice<'_>) -> Option<(String, String)> {
-    for entry in providers::ENTRIES {
-        let set = entry.key_names.iter().chain(&entry.base_url_name).find(|name| choice.environment.get(name).is_some());
-        if let Some(name) = set {
-            return Some((entry.name.to_owned(), format!("{name} is set")));
-        }
-        if choice.providers.contains_key(entry.name) && entry.default.is_some() {
-            return Some((entry.name.to_owned(), format!("[providers.{}] is set", entry.name)));
-        }
-    }
-    if let Some(name) = choice.providers.keys().next() {
-        return Some((name.clone(), format!("[providers.{name}] is set")));
-    }
-    choice.base_url.map(|_| ("openai".to_owned(), "a base URL is given".to_owned()))
+    let ready_made = providers::ENTRIES.iter().filter(|entry| entry.default.is_some()).find_map(|entry| {
+        let reason = match choice.providers.get(entry.name) {
+            // A key name of the user's own replaces the ready-made ones.
+            Some(ProviderSettings { api_key_env: Some(own), .. }) => set_name(choice, entry, &[own.as_str()]),
+            _ => set_name(choice, entry, entry.key_names),
+        };
+        let reason = reason.or_else(|| settings_reason(choice, entry.name))?;
+        Some((entry.name.to_owned(), reason))
+    });
+    ready_made
+        .or_else(|| choice.providers.keys().find_map(|name| Some((name.clone(), settings_reason(choice, name)?))))
+        .or_else(|| choice.base_url.map(|_| ("openai".to_owned(), "a base URL is given".to_owned())))
+}
+
+fn set_name(choice: &Choice<'_>, entry: &Entry, key_names: &[&str]) -> Option<String> {
+    let mut names = key_names.iter().chain(&entry.base_url_name);
+    names.find(|name| choice.environment.get(name).is_some()).map(|name| format!("{name} is set"))
+}
+
+/// An entry of the settings counts when it brings a key or an address.
+fn settings_reason(choice: &Choice<'_>, name: &str) -> Option<String> {
+    let settings = choice.providers.get(name)?;
+    let key_is_set = settings.api_key_env.as_deref().is_some_and(|name| choice.environment.get(name).is_some());
+    (key_is_set || settings.api_key_file.is_some() || settings.api_key.is_some() || settings.base_url.is_some())
+        .then(|| format!("[providers.{name}] is set"))
 }
 
 fn resolve(
@@ -590,6 +602,18 @@ mod tests {
             "[providers.half] lacks `base_url`; set it in settings.toml"
         );
         assert_eq!(choose(Some("lab"), None, settings, &[]).unwrap_err().code(), "model-not-found");
+    }
+
+    #[test]
+    fn an_entry_without_key_or_address_does_not_stand_in_the_way() {
+        let settings = "[anthropic]\napi_key_env = 'MY_KEY'\n";
+        let provider = |settings, environment: &[(&str, &str)]| remote(choose(None, None, settings, environment).unwrap()).0.provider;
+        assert_eq!(provider(settings, &[("OPENAI_API_KEY", "k"), ("ANTHROPIC_API_KEY", "not this one")]), "openai");
+        assert_eq!(provider(settings, &[("OPENAI_API_KEY", "k"), ("MY_KEY", "k")]), "anthropic");
+        assert_eq!(provider("[zai]\napi_key = 'k'\n", &[]), "zai");
+        assert_eq!(provider("[ollama]\n[openai]\nbase_url = 'http://127.0.0.1:1'\n", &[]), "openai");
+        let why = remote(choose(None, Some("http://127.0.0.1:1"), "", &[]).unwrap()).1;
+        assert_eq!(why.line, "model openai/gpt-5.4 at http://127.0.0.1:1: no model was named and a base URL is given");
     }
 
     #[test]

@@ -80,7 +80,8 @@ impl Http {
     fn failed(&self, error: &reqwest::Error) -> Fault {
         let root = root_cause(error);
         if error.is_connect() {
-            let reason = if error.is_timeout() { "timed out".to_owned() } else { root };
+            let limit = self.connect_timeout.as_secs_f64();
+            let reason = if error.is_timeout() { format!("timed out after {limit} s (limit `connect_timeout`)") } else { root };
             return Fault::new(ModelErrorKind::Connect, format!("no connection to {}: {reason}", host_of(&self.url)));
         }
         Fault::new(ModelErrorKind::Interrupted, format!("the connection broke before the answer: {root}"))

@@ -56,7 +56,7 @@ const ANSWER_MAX: usize = 64 * 1024 * 1024;
 /// Largest single event of a stream, in bytes.
 const EVENT_MAX: usize = 32 * 1024 * 1024;
 /// How long counts and the end mark are awaited once the provider has said why the answer ends.
-const END_MARK_WAIT: Duration = Duration::from_secs(2);
+const END_MARK_WAIT: Duration = Duration::from_secs(1);
 /// How long the end of the body is awaited after the end mark, so that the connection can be used again.
 const BODY_END_WAIT: Duration = Duration::from_millis(20);
 
