@@ -5,7 +5,7 @@ use std::ffi::OsString;
 use clap::builder::styling::{AnsiColor, Styles};
 use clap::{ColorChoice, CommandFactory, Parser, Subcommand};
 
-use crate::cli::{config, manual, report};
+use crate::cli::{config, jobs, manual, report, subagent};
 
 const STYLES: Styles = Styles::styled()
     .header(AnsiColor::Green.on_default().bold())
@@ -49,6 +49,8 @@ Data:
 #[derive(Debug, Subcommand)]
 pub enum Command {
     Config(config::ConfigArgs),
+    Subagent(Box<subagent::SubagentArguments>),
+    Jobs(jobs::JobsArguments),
     Completions(manual::CompletionsArguments),
     Man(manual::ManArguments),
 }

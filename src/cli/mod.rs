@@ -17,6 +17,7 @@ use std::process::ExitCode;
 
 use clap::Parser;
 
+use crate::config::Environment;
 use args::{Arguments, Command};
 use report::{CommandError, Exit};
 
@@ -45,6 +46,8 @@ pub fn main(arguments: Vec<OsString>) -> ExitCode {
 fn dispatch(command: Command) -> Result<Exit, CommandError> {
     match command {
         Command::Config(arguments) => config::run(&arguments),
+        Command::Subagent(arguments) => subagent::run(&arguments, &Environment::read()),
+        Command::Jobs(arguments) => jobs::run(&arguments, &Environment::read()),
         Command::Completions(arguments) => manual::completions(&arguments),
         Command::Man(arguments) => manual::man(&arguments),
     }
