@@ -22,6 +22,9 @@ const VERSION: u64 = 1;
 pub(crate) const INTERRUPTED: &str = "Interrupted, result unknown: the program was stopped before this call reported its end. \
     It may have taken effect in part or in full; look before you repeat it.";
 
+/// Stands in for a lost first message: a conversation must begin with a user message.
+const LOST_BEGINNING: &str = "<context name=\"history\">\nThe beginning of this conversation is lost.\n</context>";
+
 /// Why a stored history cannot be used at all.
 #[derive(Debug, thiserror::Error)]
 pub enum HistoryError {
@@ -204,6 +207,10 @@ impl History {
                 }
             }
             entries.push(entry);
+        }
+        if entries.first().is_some_and(|entry| entry.message.role == Role::Assistant) {
+            notices.push("the beginning of the stored history is missing".to_owned());
+            entries.insert(0, Entry::input(InputSource::Context, LOST_BEGINNING, Vec::new()));
         }
         Ok(Restored { history: Self { entries, next_seq }, notices })
     }

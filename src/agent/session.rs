@@ -134,7 +134,7 @@ impl Session {
         });
         let mut session = Self::assemble(parts, history, record)?;
         session.titled = !row.title.is_empty();
-        session.pending_context = changed_context(&session.history, std::mem::take(&mut session.parts.context));
+        session.pending_context = changed_context(&session.history, std::mem::take(&mut session.pending_context));
         let (model, mode) = (session.parts.model.name(), session.parts.policy.mode().as_str());
         if row.model != model {
             session.parts.store.set_model(&id, model).await?;

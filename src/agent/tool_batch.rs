@@ -27,8 +27,8 @@ use crate::store::{Store, StoreError};
 
 /// Kind of the log record that keeps a finished call's result until the whole batch is saved.
 pub(crate) const CALL_RESULT: &str = "call_result";
-/// Beyond `stop_grace`: what a tool needs to hand over what it has after its processes are gone.
-const HANDOVER_TIME: Duration = Duration::from_secs(2);
+/// After a stop a call may use `stop_grace` for its processes and this many times `drain_time` to hand over what it has.
+const DRAINS: u32 = 4;
 /// All results of one batch together may have this many times the size of one.
 const BATCH_FACTOR: u64 = 4;
 /// Letters of an unknown name that are compared.
@@ -122,7 +122,7 @@ impl Batch<'_> {
                     }
                 }
                 () = self.cancel.cancelled(), if given_up_at.is_none() => {
-                    given_up_at = Some(Instant::now() + self.limits.stop_grace + HANDOVER_TIME);
+                    given_up_at = Some(Instant::now() + self.limits.stop_grace + self.limits.drain_time * DRAINS);
                 }
                 // Leaving the loop drops the tasks, which ends them.
                 () = until(given_up_at), if given_up_at.is_some() => break,
