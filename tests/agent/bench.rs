@@ -256,8 +256,10 @@ impl Bench {
         Session::create(self.parts()).await.unwrap()
     }
 
+    /// The session as a later process takes it up, with an inbox of its own.
     pub async fn resumed(&self) -> Session {
-        Session::resume(self.parts()).await.unwrap()
+        let parts = SessionParts { inbox: Inbox::new(100), ..self.parts() };
+        Session::resume(parts).await.unwrap()
     }
 
     /// A new session and its first turn.

@@ -8,7 +8,7 @@ use futures_util::stream;
 use serde_json::json;
 use tokio_util::sync::CancellationToken;
 use zapmyco::agent::tool::ToolReply;
-use zapmyco::agent::{Inbox, Input, InputSource, Receipt, TurnCause, Urgency};
+use zapmyco::agent::{Inbox, InboxRefusal, Input, InputSource, Receipt, TurnCause, Urgency};
 use zapmyco::ids::JobId;
 use zapmyco::models::Message;
 
@@ -91,19 +91,21 @@ async fn what_waits_together_becomes_one_turn() {
 /// fault B10
 #[tokio::test]
 async fn many_large_notices_at_one_moment_are_one_bounded_batch() {
-    let player = Player::of([answer("seen", &[])]);
+    let player = Player::of([answer("seen", &[]), answer("seen", &[])]);
     let mut bench = Bench::new(player.clone());
-    bench.limits.notice_max = 20_000;
+    bench.inbox = Inbox::new(1000);
+    bench.limits.notice_max = 30_000;
     let mut session = bench.session().await;
-    for number in 0..20 {
+    for number in 0..120 {
         let text = format!("SubAgent {number}: output in /jobs/{number}/stdout\n{}", "y".repeat(100_000));
         bench.inbox.post(Urgency::Next, notice(&text)).unwrap();
     }
     session.turn(bench.inbox.take().unwrap(), &CancellationToken::new()).await;
     let requests = player.requests();
     let text = requests[0].messages[0].text();
-    assert!(text.len() <= 20_000 + 20 * 2, "{}", text.len());
-    for number in 0..20 {
+    assert!(text.len() <= 30_000 + 100 * 2, "{}", text.len());
+    assert!(!text.contains("/jobs/100/"), "more than a hundred wait for the next step");
+    for number in 0..100 {
         assert!(text.contains(&format!("output in /jobs/{number}/stdout\n")), "each keeps its head");
     }
 }
@@ -154,6 +156,7 @@ async fn a_notice_is_delivered_once_whenever_it_comes() {
         if moment == "just resumed" {
             session = bench.resumed().await;
         }
+        let inbox = session.inbox();
         if moment == "idle" || moment == "just resumed" {
             inbox.post(Urgency::Next, ended).unwrap();
             inbox.wait().await;
@@ -166,6 +169,42 @@ async fn a_notice_is_delivered_once_whenever_it_comes() {
         assert!(session.announced().contains(&job), "{moment}");
         assert!(bench.resumed().await.announced().contains(&job), "{moment}: also after a restart");
     }
+}
+
+/// R225, R226, R227
+#[tokio::test]
+async fn a_message_inside_a_turn_says_that_it_came_meanwhile() {
+    let player = Player::of([answer("", &[("a", "Steer", json!({}))]), answer("done", &[])]);
+    let bench = Bench::new(player.clone());
+    let inbox = bench.inbox.clone();
+    let bench = bench.tool(Probe::new("Steer", move |_, _| {
+        inbox.post(Urgency::Now, Input::user("only the docs")).unwrap();
+        inbox.post(Urgency::Next, Input::new(InputSource::Subagent, "hurry")).unwrap();
+        async { Ok(ToolReply::text("x")) }
+    }));
+    bench.run("go").await;
+    let shown = bench.shown().await;
+    assert_eq!(shown[0], "user: go", "a message that begins a turn is bare");
+    assert!(
+        shown[3]
+            .starts_with("user: The user sent a new message while you were working:\nonly the docs\n\nTake it into account in this turn"),
+        "{}",
+        shown[3]
+    );
+    assert_eq!(
+        shown[4],
+        "subagent: The coordinator sent a message while you were working:\nhurry\n\nAddress this before completing your current task."
+    );
+}
+
+/// R259
+#[tokio::test]
+async fn the_inbox_of_a_session_that_is_gone_refuses() {
+    let bench = Bench::new(Player::of([answer("done", &[])]));
+    let (session, _) = bench.run("go").await;
+    assert_eq!(bench.inbox.post(Urgency::Later, notice("still there")), Ok(()));
+    drop(session);
+    assert_eq!(bench.inbox.post(Urgency::Later, notice("too late")), Err(InboxRefusal::Closed));
 }
 
 /// fault B9

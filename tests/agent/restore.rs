@@ -70,7 +70,7 @@ async fn changed_context_is_added_and_equal_context_is_not() {
 async fn results_that_were_known_before_a_kill_are_kept() {
     let second_runs = Arc::new(Notify::new());
     let player = Player::of([
-        // The same ids as in the interrupted batch: their old results must not be taken for the new ones.
+        // The same ids in both batches: the old results must not be taken for the new ones.
         answer("", &[("a", "Quick", json!({ "say": "old" })), ("b", "Quick", json!({ "say": "old" }))]),
         answer("", &[("a", "Quick", json!({ "say": "new" })), ("b", "Hanging", json!({}))]),
         answer("recovered", &[]),
@@ -92,7 +92,7 @@ async fn results_that_were_known_before_a_kill_are_kept() {
     }
     drop(session);
     let mut session = bench.resumed().await;
-    assert_eq!(bench.shown().await[4], format!("tool_results: a=new | !b={UNKNOWN}"));
+    assert_eq!(bench.shown().await[4], format!("tool_results: call_3=new | !call_4={UNKNOWN}"));
     let end = session.turn(Input::user("what happened?"), &cancel).await;
     assert_eq!((end.cause, end.text.as_str()), (TurnCause::Finished, "recovered"));
     assert_legal(&bench.stored().await);
