@@ -1,1 +1,133 @@
-//! Builds store, models, toolset, delegation and the main session from settings; one shutdown.
+//! Builds store, models, toolset, delegation and sessions from settings: the only place where all parts meet.
+//!
+//! Everything is opened when it is needed first, so that a command that fails early has touched nothing.
+
+pub mod model;
+pub mod session;
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use crate::config::environment::RootError;
+use crate::config::sections::SECTIONS;
+use crate::config::{Environment, Layout, Limits, ProjectLayout, Settings, SettingsError, Source, Sources};
+use crate::files::{self, FileError};
+use crate::permissions::Mode;
+use crate::permissions::rules::{Rule, RuleError, RuleSet, split_list};
+use crate::store::{Store, StoreError};
+use crate::subagents::handover::Handover;
+
+/// What the command line asks for, as dotted keys and rule texts.
+#[derive(Clone, Debug, Default)]
+pub struct Flags {
+    pub settings: Vec<(String, toml::Value)>,
+    /// `--allowedTools` and `--disallowedTools`, each possibly a list.
+    pub allow: Vec<String>,
+    pub deny: Vec<String>,
+}
+
+/// One process of zapmyco: where it stands and how it is set.
+pub struct App {
+    pub environment: Environment,
+    pub layout: Layout,
+    pub cwd: PathBuf,
+    pub settings: Settings,
+    pub limits: Arc<Limits>,
+    pub rules: RuleSet,
+    /// What the parent gave, when this process is a subagent.
+    pub handover: Option<Handover>,
+}
+
+/// Why the parts could not be put together.
+#[derive(Debug, thiserror::Error)]
+pub enum AppError {
+    #[error(transparent)]
+    Root(#[from] RootError),
+    #[error("cannot use the working directory {path}: {source}", path = path.display())]
+    WorkingDirectory { path: PathBuf, source: std::io::Error },
+    #[error(transparent)]
+    Settings(#[from] SettingsError),
+    #[error("{place} is no rule: {source}")]
+    Rule { place: &'static str, source: RuleError },
+    #[error("cannot use the storage root: {0}")]
+    Storage(#[from] FileError),
+    #[error(transparent)]
+    Store(#[from] StoreError),
+}
+
+impl App {
+    /// Reads all settings. `cwd` is absolute. Nothing is created.
+    pub fn load(environment: Environment, cwd: PathBuf, flags: Flags, handover: Option<Handover>) -> Result<Self, AppError> {
+        let root = match &handover {
+            Some(handover) => handover.root.clone(),
+            None => environment.storage_root()?,
+        };
+        let layout = Layout::new(root);
+        let settings = Settings::load(Sources {
+            layout: &layout,
+            project: &ProjectLayout::new(cwd.clone()),
+            environment: &environment,
+            flags: flags.settings,
+            handover: handover.as_ref().map(handed_settings).unwrap_or_default(),
+            mode_width: Mode::width_of,
+        })?;
+        settings.check(SECTIONS)?;
+        let rules = rules(&settings, &flags.allow, &flags.deny, handover.as_ref())?;
+        let limits = Arc::new(settings.limits().clone());
+        Ok(Self { environment, layout, cwd, settings, limits, rules, handover })
+    }
+
+    /// The mode that settings, flags and parent give. A parent's mode is the widest there is, and the one that holds where
+    /// nothing else was set (R353).
+    pub fn mode(&self) -> Result<Mode, AppError> {
+        let parent = self.handover.as_ref().and_then(|handover| handover.mode);
+        let was_set = self.settings.source("permission_mode").is_some_and(|source| source != Source::Default);
+        let own = if was_set { self.settings.section::<Mode>("permission_mode")? } else { None };
+        Ok(match (own, parent) {
+            (Some(own), Some(parent)) => own.narrowed_by(parent),
+            (Some(mode), None) | (None, Some(mode)) => mode,
+            (None, None) => Mode::Default,
+        })
+    }
+
+    /// Opens the database, making the storage root if it is missing.
+    pub fn open_store(&self) -> Result<Store, AppError> {
+        self.create_root()?;
+        Ok(Store::open(&self.layout.database())?)
+    }
+
+    pub(crate) fn create_root(&self) -> Result<(), FileError> {
+        files::create_private_folder(self.layout.root())
+    }
+}
+
+/// The absolute working directory: the current one, or the one a flag names.
+pub fn working_directory(named: Option<&Path>) -> Result<PathBuf, AppError> {
+    let path = named.unwrap_or(Path::new("."));
+    path.canonicalize()
+        .and_then(|path| if path.is_dir() { Ok(path) } else { Err(std::io::ErrorKind::NotADirectory.into()) })
+        .map_err(|source| AppError::WorkingDirectory { path: path.to_owned(), source })
+}
+
+/// What a parent decided for its child, as settings that rank above everything the child reads itself.
+fn handed_settings(handover: &Handover) -> Vec<(String, toml::Value)> {
+    let text = |text: &String| toml::Value::String(text.clone());
+    let mut settings: Vec<(String, toml::Value)> =
+        handover.limits.iter().map(|(name, value)| (format!("limits.{name}"), text(value))).collect();
+    let list = |rules: &[String]| toml::Value::Array(rules.iter().map(text).collect());
+    settings.push(("permissions.allow".to_owned(), list(&handover.allow)));
+    settings.push(("permissions.ask".to_owned(), list(&handover.ask)));
+    settings.push(("permissions.deny".to_owned(), list(&handover.deny)));
+    settings
+}
+
+fn rules(settings: &Settings, allow: &[String], deny: &[String], handover: Option<&Handover>) -> Result<RuleSet, AppError> {
+    let of_settings: RuleSet = settings.section("permissions")?.unwrap_or_default();
+    let from_flags = |place: &'static str, texts: &[String]| -> Result<Vec<Rule>, AppError> {
+        let texts = texts.iter().flat_map(|text| split_list(text));
+        texts.map(|text| Rule::parse(&text).map_err(|source| AppError::Rule { place, source })).collect()
+    };
+    // A child's allow rules are its parent's whole list; flags of its own could only widen it.
+    let flag_allow = if handover.is_some() { Vec::new() } else { from_flags("--allowedTools", allow)? };
+    Ok(of_settings.joined(RuleSet { allow: flag_allow, ask: Vec::new(), deny: from_flags("--disallowedTools", deny)? }))
+}

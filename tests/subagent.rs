@@ -510,7 +510,7 @@ async fn marks_and_secrets_in_the_environment() {
     let call = json!({"command": "echo key=$ANTHROPIC_API_KEY mark=${ZAPMYCO_SUBAGENT:-none} fd=$ZAPMYCO_HANDOVER_FD"});
     assert_eq!(main.bash(call.clone()).await.unwrap().text, "key= mark=none fd=");
     let child = parent(&home)
-        .role(zapmyco::subagents::process::Role::ProcessChild)
+        .role(zapmyco::agent::Role::ProcessChild)
         .variable("ZAPMYCO_SUBAGENT", &id)
         .variable("ANTHROPIC_API_KEY", "secret")
         .build();

@@ -16,3 +16,4 @@ pub mod prompt;
 pub mod session;
 pub mod tool_batch;
 pub mod turn;
+pub use prompt::Role;

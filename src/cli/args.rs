@@ -5,7 +5,7 @@ use std::ffi::OsString;
 use clap::builder::styling::{AnsiColor, Styles};
 use clap::{ColorChoice, CommandFactory, Parser, Subcommand};
 
-use crate::cli::{config, jobs, manual, report, subagent};
+use crate::cli::{config, manual, report, run};
 
 const STYLES: Styles = Styles::styled()
     .header(AnsiColor::Green.on_default().bold())
@@ -48,9 +48,8 @@ Data:
 
 #[derive(Debug, Subcommand)]
 pub enum Command {
+    Run(Box<run::RunArguments>),
     Config(config::ConfigArgs),
-    Subagent(Box<subagent::SubagentArguments>),
-    Jobs(jobs::JobsArguments),
     Completions(manual::CompletionsArguments),
     Man(manual::ManArguments),
 }

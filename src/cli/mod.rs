@@ -3,13 +3,16 @@
 pub mod args;
 pub mod config;
 pub mod demo;
+pub mod failure;
 pub mod guard;
+pub mod headless;
 pub mod jobs;
 pub mod manual;
 pub mod output;
 pub mod progress;
 pub mod report;
 pub mod run;
+pub mod signals;
 pub mod subagent;
 
 use std::ffi::OsString;
@@ -17,9 +20,10 @@ use std::process::ExitCode;
 
 use clap::Parser;
 
-use crate::config::Environment;
 use args::{Arguments, Command};
 use report::{CommandError, Exit};
+
+use crate::config::Environment;
 
 /// The whole command line, from the arguments as typed to the exit code.
 pub fn main(arguments: Vec<OsString>) -> ExitCode {
@@ -45,9 +49,8 @@ pub fn main(arguments: Vec<OsString>) -> ExitCode {
 
 fn dispatch(command: Command) -> Result<Exit, CommandError> {
     match command {
+        Command::Run(arguments) => run::run(*arguments, Environment::read()),
         Command::Config(arguments) => config::run(&arguments),
-        Command::Subagent(arguments) => subagent::run(&arguments, &Environment::read()),
-        Command::Jobs(arguments) => jobs::run(&arguments, &Environment::read()),
         Command::Completions(arguments) => manual::completions(&arguments),
         Command::Man(arguments) => manual::man(&arguments),
     }

@@ -16,9 +16,11 @@ use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 
 use crate::agent::event::{Event, EventKind, EventSink, TurnCause};
+use crate::agent::session::Denial;
 use crate::cli::report::{self, CommandError, Exit};
 use crate::ids::SessionId;
 use crate::models::{Block, Message, Role, Usage};
+use crate::text::subagent_replies::LeftJob;
 
 /// Version of the result object and of the lines of stream-json.
 pub const OUTPUT_VERSION: u32 = 1;
@@ -33,15 +35,6 @@ pub enum OutputFormat {
     StreamJson,
 }
 
-/// A call that permissions refused.
-#[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Denial {
-    pub tool_name: String,
-    pub tool_use_id: String,
-    pub tool_input: Value,
-    pub message: String,
-}
-
 /// A job that was still running when the run ended (R387).
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct JobLeft {
@@ -50,6 +43,18 @@ pub struct JobLeft {
     pub title: String,
     pub fate: Fate,
     pub output_path: String,
+}
+
+impl JobLeft {
+    /// The same for the list on stderr.
+    pub fn line(&self) -> LeftJob {
+        LeftJob {
+            id: self.id.clone(),
+            title: self.title.clone(),
+            left_running: self.fate == Fate::LeftRunning,
+            output_path: self.output_path.clone(),
+        }
+    }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -71,7 +76,6 @@ pub struct RunResult {
     pub steps: u32,
     pub usage: Usage,
     pub usage_by_model: BTreeMap<String, Usage>,
-    pub cost_usd: Option<f64>,
     pub denials: Vec<Denial>,
     pub jobs_left: Vec<JobLeft>,
 }
@@ -89,7 +93,6 @@ impl RunResult {
             steps: 0,
             usage: Usage::default(),
             usage_by_model: BTreeMap::new(),
-            cost_usd: None,
             denials: Vec::new(),
             jobs_left: Vec::new(),
         }
@@ -109,7 +112,7 @@ impl RunResult {
             "num_turns": self.steps,
             "result": self.text,
             "session_id": self.session,
-            "total_cost_usd": self.cost_usd,
+            "total_cost_usd": null,
             "usage": self.usage,
             "modelUsage": self.usage_by_model,
             "permission_denials": self.denials,
@@ -153,6 +156,14 @@ impl RunResult {
     pub fn is_partial(&self) -> bool {
         !self.text.is_empty() && !matches!(self.cause, Some(TurnCause::Finished))
     }
+
+    /// The text is what had arrived before a failure or a stop, not an answer.
+    pub fn is_broken(&self) -> bool {
+        match &self.cause {
+            Some(TurnCause::Finished | TurnCause::MaxTurns | TurnCause::Budget | TurnCause::MaxTokens | TurnCause::Refused) => false,
+            Some(TurnCause::ModelFailed { .. } | TurnCause::StoreFailed { .. } | TurnCause::Cancelled) | None => true,
+        }
+    }
 }
 
 /// Where the machine format of a run goes.
@@ -172,13 +183,22 @@ impl Output {
         }
     }
 
-    /// Writes the end of the run: the answer, or the result object.
-    pub fn finish(self, result: &RunResult) -> Result<(), CommandError> {
+    /// Writes the end of the run: the answer alone, or the result object.
+    pub fn finish(&self, answer: &str, result: &RunResult) -> Result<(), CommandError> {
         match self {
-            Output::Text if result.text.is_empty() => Ok(()),
-            Output::Text => report::print_out(&with_line_end(&result.text)),
+            Output::Text if answer.is_empty() => Ok(()),
+            Output::Text => report::print_out(&with_line_end(answer)),
             Output::Json => report::print_out(&format!("{}\n", result.to_json())),
             Output::Stream(writer) => writer.finish(&result.to_json()),
+        }
+    }
+}
+
+impl EventSink for Output {
+    fn send(&self, event: &Event) {
+        match self {
+            Output::Text | Output::Json => {}
+            Output::Stream(writer) => writer.event(event),
         }
     }
 }
@@ -191,7 +211,7 @@ fn with_line_end(text: &str) -> String {
 pub struct LineWriter {
     /// `None` after the end.
     sender: Mutex<Option<SyncSender<String>>>,
-    thread: Option<JoinHandle<std::io::Result<()>>>,
+    thread: Mutex<Option<JoinHandle<std::io::Result<()>>>>,
 }
 
 impl LineWriter {
@@ -207,7 +227,7 @@ impl LineWriter {
             }
             Ok(())
         });
-        Self { sender: Mutex::new(Some(sender)), thread: Some(thread) }
+        Self { sender: Mutex::new(Some(sender)), thread: Mutex::new(Some(thread)) }
     }
 
     /// Waits while the queue is full. Lines after the reader has gone are dropped: nobody is there to read them.
@@ -218,21 +238,20 @@ impl LineWriter {
         }
     }
 
-    fn finish(mut self, last: &Value) -> Result<(), CommandError> {
+    fn event(&self, event: &Event) {
+        if let Some(value) = stream_line(event) {
+            self.line(&value);
+        }
+    }
+
+    fn finish(&self, last: &Value) -> Result<(), CommandError> {
         self.line(last);
         self.sender.lock().unwrap_or_else(PoisonError::into_inner).take();
-        match self.thread.take().map(JoinHandle::join) {
+        let thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner).take();
+        match thread.map(JoinHandle::join) {
             Some(Ok(Err(error))) => Err(report::stdout_error(error)),
             Some(Err(_)) => Err(CommandError::new(Exit::Fault, "the output thread failed")),
             Some(Ok(Ok(()))) | None => Ok(()),
-        }
-    }
-}
-
-impl EventSink for LineWriter {
-    fn send(&self, event: &Event) {
-        if let Some(value) = stream_line(event) {
-            self.line(&value);
         }
     }
 }
@@ -318,8 +337,13 @@ pub struct WorkSoFar {
 const WORK_KEPT_MAX: usize = 64 * 1024;
 
 impl WorkSoFar {
-    pub fn text(&self) -> String {
-        self.pieces.lock().unwrap_or_else(PoisonError::into_inner).join("\n\n")
+    /// All pieces, and the text that was just arriving.
+    pub fn text_with(&self, arriving: &str) -> String {
+        let mut pieces = self.pieces.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        if pieces.last().is_none_or(|last| last != arriving) && !arriving.trim().is_empty() {
+            pieces.push(arriving.to_owned());
+        }
+        pieces.join("\n\n")
     }
 
     fn add(&self, piece: String) {

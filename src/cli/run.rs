@@ -2,12 +2,28 @@
 
 use std::io::{IsTerminal, Read};
 use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Instant;
 
 use clap::{Args, ValueEnum};
 
-use crate::cli::output::OutputFormat;
-use crate::cli::report::CommandError;
+use crate::agent::Role;
+use crate::agent::event::{Event, EventSink, InputSource, TurnCause};
+use crate::agent::inbox::Input;
+use crate::app::model::{ChosenModel, ModelSource};
+use crate::app::session::{OpenSession, SessionRequest, Start};
+use crate::app::{self, App, Flags};
+use crate::cli::failure;
+use crate::cli::guard;
+use crate::cli::headless::{self, Conversation};
+use crate::cli::output::{JobLeft, Output, OutputFormat, RunResult, WorkSoFar};
+use crate::cli::progress::{Detail, Progress};
+use crate::cli::report::{self, CommandError, Exit};
+use crate::cli::signals::Shutdown;
+use crate::config::Environment;
 use crate::permissions::Mode;
+use crate::subagents::handover::Handover;
+use crate::text::subagent_replies::{self, LeftJob};
 
 /// Give the agent a task and print its answer.
 ///
@@ -85,7 +101,7 @@ Examples:
   git diff | zapmyco run --stdin \"review this change\"
   zapmyco run --permission-mode acceptEdits \"fix the typos in docs/\"
   zapmyco run --allowedTools 'Bash(cargo test:*)' \"make the tests pass\"
-  zapmyco run --model openai/gpt-5 --output-format json \"...\" | jq -r .result
+  zapmyco run --model openai/gpt-5.4 --output-format json \"...\" | jq -r .result
   zapmyco run --model script:agent.yaml \"...\"          play a scripted model (no key)
   zapmyco run --record talk.jsonl \"...\"                record, then play back with --model replay:talk.jsonl";
 
@@ -131,6 +147,266 @@ pub enum OnExit {
     Detach,
 }
 
+/// What is run, after the arguments are understood. The demo builds one of its own.
+pub struct Work {
+    pub app: App,
+    pub prompt: String,
+    pub model: ModelSource,
+    pub role: Role,
+    pub start: Start,
+    pub options: RunOptions,
+}
+
+/// How a run behaves, apart from what it works on.
+pub struct RunOptions {
+    pub output_format: OutputFormat,
+    pub detail: Detail,
+    pub record: Option<PathBuf>,
+    pub max_turns: Option<u32>,
+    pub append_system_prompt: Option<String>,
+    pub on_exit: OnExit,
+    pub denied: DeniedCalls,
+}
+
+/// What denied calls mean for the exit code.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum DeniedCalls {
+    /// 3 when the same tool had no later successful call.
+    FailUnlessDone,
+    AlwaysFail,
+    Ignore,
+}
+
+impl Default for RunOptions {
+    fn default() -> Self {
+        Self {
+            output_format: OutputFormat::Text,
+            detail: Detail::Normal,
+            record: None,
+            max_turns: None,
+            append_system_prompt: None,
+            on_exit: OnExit::Wait,
+            denied: DeniedCalls::FailUnlessDone,
+        }
+    }
+}
+
+/// `zapmyco run`.
+pub fn run(arguments: RunArguments, environment: Environment) -> Result<Exit, CommandError> {
+    let format = arguments.output_format;
+    prepare(arguments, environment).and_then(execute).or_else(|error| {
+        // Scripts that asked for JSON get the failure in the same form as any other end.
+        let closed_pipe = error.message.is_empty();
+        if format != OutputFormat::Text && !closed_pipe {
+            report::print_out(&format!("{}\n", RunResult::failed_early(&error).to_json()))?;
+        }
+        Err(error)
+    })
+}
+
+fn prepare(arguments: RunArguments, environment: Environment) -> Result<Work, CommandError> {
+    let handover = Handover::receive(&environment).map_err(|error| CommandError::from_error(Exit::Usage, &error))?;
+    guard::refuse_inside_subagent(&environment, handover.is_some(), "zapmyco run")?;
+    let cwd = app::working_directory(arguments.cwd.as_deref()).map_err(|error| failure::of_app(&error))?;
+    let prompt = prompt_text(&arguments)?;
+    let max_turns = arguments.max_turns.or(handover.as_ref().and_then(|handover| handover.max_turns));
+    let flags = flags(&arguments.model, &arguments.rights);
+    let role = if arguments.subagent { Role::ProcessChild } else { Role::Main };
+    let app = App::load(environment, cwd, flags, handover).map_err(|error| failure::of_app(&error))?;
+    Ok(Work {
+        app,
+        prompt,
+        model: ModelSource::Configured,
+        role,
+        start: start(&arguments),
+        options: RunOptions {
+            output_format: arguments.output_format,
+            // A child's stderr is read by its parent: only what must be known stands there.
+            detail: if arguments.quiet || arguments.subagent { Detail::Quiet } else { Detail::Normal },
+            record: arguments.model.record,
+            max_turns,
+            append_system_prompt: arguments.append_system_prompt,
+            on_exit: arguments.on_exit,
+            denied: match (arguments.fail_on_denied, arguments.ignore_denied) {
+                (true, _) => DeniedCalls::AlwaysFail,
+                (false, true) => DeniedCalls::Ignore,
+                (false, false) => DeniedCalls::FailUnlessDone,
+            },
+        },
+    })
+}
+
+/// Flags as settings, which rank above files and environment.
+pub fn flags(model: &ModelArguments, rights: &RightsArguments) -> Flags {
+    let text = |key: &str, value: &Option<String>| value.clone().map(|value| (key.to_owned(), toml::Value::String(value)));
+    let mode = rights.permission_mode.map(|mode| mode.as_str().to_owned());
+    let settings = [text("model", &model.model), text("base_url", &model.base_url), text("permission_mode", &mode)];
+    Flags { settings: settings.into_iter().flatten().collect(), allow: rights.allowed_tools.clone(), deny: rights.disallowed_tools.clone() }
+}
+
+fn start(arguments: &RunArguments) -> Start {
+    match (&arguments.resume, arguments.continue_last) {
+        (Some(id), _) => Start::Resume(id.clone()),
+        (None, true) => Start::Continue,
+        (None, false) => Start::New,
+    }
+}
+
+/// Runs the work to its end. Errors are those before the first turn; everything later is in the result and the exit code.
+pub fn execute(work: Work) -> Result<Exit, CommandError> {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .map_err(|error| CommandError::new(Exit::Fault, format!("cannot start the runtime: {error}")))?;
+    runtime.block_on(work.run())
+}
+
+impl Work {
+    async fn run(self) -> Result<Exit, CommandError> {
+        let since = Instant::now();
+        let shutdown = Shutdown::watch().map_err(|error| CommandError::new(Exit::Fault, format!("cannot watch signals: {error}")))?;
+        for diagnostic in self.app.settings.ignored() {
+            report::print_notice(&diagnostic.to_string());
+        }
+        let chosen = self.app.choose_model(&self.model, self.options.record.as_deref()).await.map_err(|error| failure::of_model(&error))?;
+        if self.role == Role::Main {
+            chosen.why.iter().for_each(|line| report::print_notice(line));
+        }
+        let observers = Observers::new(&self, &shutdown);
+        let mut open = self.open(&chosen, &observers).await?;
+        let prompt = match self.role {
+            Role::Main => Input::user(self.prompt.clone()),
+            Role::ProcessChild => Input::new(InputSource::Subagent, self.prompt.clone()),
+        };
+        let conversation = headless::converse(&mut open, prompt, self.options.on_exit, &self.app.limits, &shutdown).await;
+        let result = self.result(&open, &conversation, &shutdown, since);
+        let flushed = open.store.flush().await;
+        observers.progress.clear();
+        self.say(&result);
+        observers.output.finish(&self.answer(&result, &observers.work), &result)?;
+        if let Err(error) = flushed {
+            return Err(CommandError::state(format!("the end of the session could not be saved: {error}")));
+        }
+        Ok(result.exit)
+    }
+
+    async fn open(&self, chosen: &ChosenModel, observers: &Observers) -> Result<OpenSession, CommandError> {
+        let request = SessionRequest {
+            role: self.role,
+            start: &self.start,
+            events: observers.sink(),
+            max_turns: self.options.max_turns,
+            append_system_prompt: self.options.append_system_prompt.as_deref(),
+        };
+        self.app.open_session(chosen, request).await.map_err(|error| failure::of_open(&error))
+    }
+
+    fn result(&self, open: &OpenSession, conversation: &Conversation, shutdown: &Shutdown, since: Instant) -> RunResult {
+        let end = &conversation.end;
+        let denials = open.session.denials();
+        let refused = match self.options.denied {
+            DeniedCalls::FailUnlessDone => denials.iter().any(|denial| !denial.succeeded_later),
+            DeniedCalls::AlwaysFail => !denials.is_empty(),
+            DeniedCalls::Ignore => false,
+        };
+        let exit = match &end.cause {
+            _ if shutdown.exit().is_some() => shutdown.exit().unwrap_or(Exit::Failed),
+            TurnCause::ModelFailed { kind, .. } => Exit::of_model_error(*kind),
+            TurnCause::StoreFailed { .. } => Exit::StateLost,
+            TurnCause::MaxTurns | TurnCause::Budget | TurnCause::MaxTokens => Exit::Partial,
+            TurnCause::Refused => Exit::ProviderRefused,
+            TurnCause::Cancelled => Exit::Failed,
+            TurnCause::Finished if conversation.ceiling_reached => Exit::JobsLeft,
+            TurnCause::Finished if refused => Exit::Denied,
+            TurnCause::Finished => Exit::Done,
+        };
+        RunResult {
+            session: Some(open.session.id().clone()),
+            exit,
+            cause: Some(end.cause.clone()),
+            text: end.text.clone(),
+            errors: failure::of_turn(&end.cause).into_iter().collect(),
+            duration: since.elapsed(),
+            steps: open.session.steps(),
+            usage: open.session.usage(),
+            usage_by_model: open.session.usage_by_model().clone(),
+            denials,
+            jobs_left: conversation.jobs_left.clone(),
+        }
+    }
+
+    /// What a person must hear beside the answer.
+    fn say(&self, result: &RunResult) {
+        for error in &result.errors {
+            report::print_error(&CommandError::new(result.exit, error.clone()));
+        }
+        if self.role == Role::ProcessChild {
+            return;
+        }
+        let is_text = self.options.output_format == OutputFormat::Text;
+        if is_text && result.is_broken() && !result.text.is_empty() {
+            report::print_notice(&format!("what had arrived of the answer:\n{}", result.text));
+        }
+        let left: Vec<LeftJob> = result.jobs_left.iter().map(JobLeft::line).collect();
+        if !left.is_empty() {
+            report::print_plain(&subagent_replies::still_in_background(&left));
+        }
+        if let (true, Some(session), true) = (is_text, &result.session, result.exit != Exit::Done) {
+            report::print_notice(&format!("go on with: zapmyco run --resume {session} \"...\""));
+        }
+    }
+
+    /// What text output prints: the answer. A broken one is none; but a stopped child leaves what it had found, since its
+    /// parent has nothing else of it (faults D1, M2, M5).
+    fn answer(&self, result: &RunResult, work: &WorkSoFar) -> String {
+        match (result.is_broken(), self.role) {
+            (false, _) => result.text.clone(),
+            (true, Role::Main) => String::new(),
+            (true, Role::ProcessChild) => {
+                let why = result.errors.first().map_or("it was stopped", String::as_str);
+                format!("[incomplete: {why}. What was found so far:]\n{}", work.text_with(&result.text))
+            }
+        }
+    }
+}
+
+/// Everything that listens to a run.
+struct Observers {
+    output: Arc<Output>,
+    progress: Arc<Progress>,
+    work: Arc<WorkSoFar>,
+}
+
+impl Observers {
+    fn new(work: &Work, shutdown: &Shutdown) -> Self {
+        let backlog = usize::try_from(work.app.limits.event_backlog).unwrap_or(usize::MAX);
+        Self {
+            output: Arc::new(Output::new(work.options.output_format, backlog, shutdown.reader_gone.clone())),
+            progress: Arc::new(Progress::new(work.options.detail, &work.app.environment)),
+            work: Arc::new(WorkSoFar::default()),
+        }
+    }
+
+    fn sink(&self) -> Arc<dyn EventSink> {
+        Arc::new(All(vec![
+            Arc::clone(&self.progress) as Arc<dyn EventSink>,
+            Arc::clone(&self.work) as Arc<dyn EventSink>,
+            Arc::clone(&self.output) as Arc<dyn EventSink>,
+        ]))
+    }
+}
+
+/// Hands an event to each of several observers, in order.
+struct All(Vec<Arc<dyn EventSink>>);
+
+impl EventSink for All {
+    fn send(&self, event: &Event) {
+        for observer in &self.0 {
+            observer.send(event);
+        }
+    }
+}
+
 /// The whole prompt: argument, file, stdin, or both.
 ///
 /// With a prompt given, stdin is never waited for, unless `--stdin` asks for it (fault J1).
@@ -156,7 +432,7 @@ pub fn prompt_text(arguments: &RunArguments) -> Result<String, CommandError> {
 /// Largest text taken from stdin, in bytes.
 const STDIN_MAX: u64 = 64 * crate::config::limits::MIB;
 
-pub(super) fn read_stdin() -> Result<String, CommandError> {
+fn read_stdin() -> Result<String, CommandError> {
     let mut bytes = Vec::new();
     std::io::stdin()
         .lock()

@@ -16,3 +16,5 @@ pub mod shell;
 pub mod status;
 pub mod sweep;
 pub mod tend;
+
+pub use crate::supervisor::record::Requester;

@@ -6,21 +6,13 @@ use std::time::Duration;
 
 use super::handover::{ChildSettings, Handover as Settings, HandoverError, ModePage};
 use super::job::{JobOwner, OWNER_VERSION};
+use crate::agent::Role;
 use crate::config::environment::{HANDOVER_FD, HOME, JOB, MODE_FD, SUBAGENT};
 use crate::config::{Environment, Layout, Limits};
 use crate::ids::{JobId, JobKind, SessionId};
 use crate::supervisor::launch::{Handover, Order};
 use crate::supervisor::plan::{LaunchPlan, OnOwnerDeath, OutputCaps, PLAN_VERSION, Program};
 use crate::text::subagent_replies::CLI;
-
-/// For whom jobs are started.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Role {
-    /// A main or named session: its shells may run zapmyco.
-    Main,
-    /// A process child: everything below it carries the mark that forbids agents.
-    ProcessChild,
-}
 
 /// What does not change from one start to the next.
 #[derive(Clone, Debug)]

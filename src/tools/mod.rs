@@ -3,9 +3,12 @@
 pub mod arguments;
 pub mod bash;
 pub mod edit;
+pub(crate) mod file_access;
 pub mod glob;
 pub mod grep;
 pub mod read;
+pub(crate) mod search;
+pub(crate) mod snippet;
 pub mod subagent;
 pub mod task_output;
 pub mod task_stop;

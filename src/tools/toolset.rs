@@ -1,1 +1,48 @@
-//! Which tools exist for a main session and for a process child.
+//! Which tools exist for a main session and for a process child: one function.
+
+use std::sync::Arc;
+
+use crate::agent::Role;
+use crate::agent::tool::{Tool, ToolBox};
+use crate::permissions::Policy;
+use crate::tools::edit::Edit;
+use crate::tools::glob::Glob;
+use crate::tools::grep::Grep;
+use crate::tools::read::Read;
+use crate::tools::todo_write::TodoWrite;
+use crate::tools::write::Write;
+
+/// Tools that need handles of the session; built by the caller.
+#[derive(Default)]
+pub struct SessionTools {
+    /// Bash, TaskOutput, TaskStop: made for the session's own shells.
+    pub shells: Vec<Arc<dyn Tool>>,
+    /// `subagent` and whatever else starts agents.
+    pub delegation: Vec<Arc<dyn Tool>>,
+}
+
+/// The tools of a session: those of its role that no deny rule takes away (R287).
+///
+/// A child never gets what starts agents, even when the caller passes it.
+pub fn build(role: Role, session: SessionTools, policy: &Arc<Policy>) -> ToolBox {
+    let mut tools: Vec<Arc<dyn Tool>> = vec![
+        Arc::new(Edit::new()),
+        Arc::new(Glob::new(policy.clone())),
+        Arc::new(Grep::new(policy.clone())),
+        Arc::new(Read::new()),
+        Arc::new(TodoWrite::new()),
+        Arc::new(Write::new()),
+    ];
+    tools.extend(session.shells);
+    match role {
+        Role::Main => tools.extend(session.delegation),
+        Role::ProcessChild => {}
+    }
+    let starts_agents = |name: &str| STARTS_AGENTS.contains(&name.to_lowercase().as_str());
+    ToolBox::new(tools).filtered(|spec| {
+        let name = spec.declaration.name.as_str();
+        !policy.removes(name, spec.aliases) && (role == Role::Main || !starts_agents(name))
+    })
+}
+
+const STARTS_AGENTS: &[&str] = &["agent", "subagent", "task"];

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
+use zapmyco::agent::Role;
 use zapmyco::agent::event::{Event, EventKind, EventSink};
 use zapmyco::agent::inbox::Inbox;
 use zapmyco::agent::state::SessionState;
@@ -16,7 +17,6 @@ use zapmyco::ids::{JobKind, SessionId};
 use zapmyco::store::Store;
 use zapmyco::subagents::delegation::{Delegation, DelegationParts};
 use zapmyco::subagents::handover::ChildSettings;
-use zapmyco::subagents::process::Role;
 use zapmyco::supervisor::launch::Launcher;
 use zapmyco::supervisor::plan::Program;
 use zapmyco::tools::{bash::BashTool, subagent::SubagentTool, task_output::TaskOutputTool, task_stop::TaskStopTool};

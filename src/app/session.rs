@@ -1,0 +1,268 @@
+//! A main session, or the session of a process child: prompt, tools, delegation, history.
+
+use std::fs::File;
+use std::path::Path;
+use std::sync::Arc;
+
+use crate::agent::event::EventSink;
+use crate::agent::inbox::Inbox;
+use crate::agent::instructions::{self, Gathered};
+use crate::agent::prompt::{self, EnvironmentFacts, Role, in_git_repository};
+use crate::agent::session::{Session, SessionError, SessionParts};
+use crate::agent::tool::ToolBox;
+use crate::app::model::ChosenModel;
+use crate::app::{App, AppError};
+use crate::clock;
+use crate::files;
+use crate::ids::{IdError, JobId, JobKind, SessionId};
+use crate::models::Prefix;
+use crate::permissions::decide::Policy;
+use crate::store::{SessionRow, Store};
+use crate::subagents::delegation::{Delegation, DelegationParts};
+use crate::subagents::folders::JobError;
+use crate::subagents::handover::{ChildSettings, HandoverError, ModeReader};
+use crate::supervisor::launch::Launcher;
+use crate::supervisor::plan::Program;
+use crate::tools::bash::BashTool;
+use crate::tools::subagent::SubagentTool;
+use crate::tools::task_output::TaskOutputTool;
+use crate::tools::task_stop::TaskStopTool;
+use crate::tools::toolset::{self, SessionTools};
+
+/// Which session is wanted.
+pub enum Start {
+    New,
+    /// The newest main session of the working directory.
+    Continue,
+    Resume(String),
+}
+
+/// What a session is opened with.
+pub struct SessionRequest<'a> {
+    pub role: Role,
+    pub start: &'a Start,
+    pub events: Arc<dyn EventSink>,
+    pub max_turns: Option<u32>,
+    pub append_system_prompt: Option<&'a str>,
+}
+
+/// An open session and what belongs to it.
+pub struct OpenSession {
+    pub session: Session,
+    pub delegation: Delegation,
+    pub store: Store,
+    /// Held as long as this process works on the session.
+    _lock: Option<File>,
+}
+
+#[derive(Debug, thiserror::Error)]
+pub enum OpenError {
+    #[error("there is no earlier session of {cwd}")]
+    NothingToContinue { cwd: String },
+    #[error(transparent)]
+    Id(#[from] IdError),
+    #[error("session {session} is open in another process ({holder})")]
+    Held { session: SessionId, holder: String },
+    #[error(transparent)]
+    App(#[from] AppError),
+    #[error(transparent)]
+    Session(#[from] SessionError),
+    #[error(transparent)]
+    Handover(#[from] HandoverError),
+    #[error(transparent)]
+    Jobs(#[from] JobError),
+}
+
+impl App {
+    pub async fn open_session(&self, chosen: &ChosenModel, request: SessionRequest<'_>) -> Result<OpenSession, OpenError> {
+        let store = self.open_store()?;
+        let (id, stored) = self.session_id(&store, &request).await?;
+        let lock = self.lock_session(&id)?;
+        let inbox = Inbox::new(self.limits.inbox_capacity);
+        let policy = Arc::new(self.policy()?);
+        let delegation = self.delegation(&id, chosen, &request, &store, &inbox, &policy)?;
+        let toolbox = toolset::build(request.role, session_tools(request.role, &delegation), &policy);
+        let Gathered { context, notices } = self.instructions();
+        let prefix = self.prefix(chosen, &request, &toolbox);
+        let parts = SessionParts {
+            id: id.clone(),
+            parent: self.handover.as_ref().map(|handover| handover.session.clone()),
+            task_type: task_type(request.role).to_owned(),
+            cwd: self.cwd.clone(),
+            model: Arc::clone(&chosen.model),
+            toolbox,
+            policy,
+            events: request.events,
+            store: store.clone(),
+            limits: Arc::clone(&self.limits),
+            prefix: Arc::new(prefix),
+            context,
+            notices,
+            inbox,
+            max_turns: request.max_turns,
+            token_budget: None,
+            reasoning: chosen.reasoning.clone(),
+        };
+        let session = if stored { Session::resume(parts).await? } else { Session::create(parts).await? };
+        if stored {
+            delegation.recover(&session.announced()).await?;
+        }
+        Ok(OpenSession { session, delegation, store, _lock: lock })
+    }
+
+    /// The id, and whether the store has it already.
+    async fn session_id(&self, store: &Store, request: &SessionRequest<'_>) -> Result<(SessionId, bool), OpenError> {
+        match request.start {
+            Start::New => Ok((self.new_session_id(request.role)?, false)),
+            Start::Resume(text) => Ok((SessionId::parse(text)?, true)),
+            Start::Continue => {
+                let newest = store.newest_main(&self.cwd).await.map_err(AppError::Store)?;
+                let row: SessionRow = newest.ok_or_else(|| OpenError::NothingToContinue { cwd: self.cwd.display().to_string() })?;
+                Ok((row.id, true))
+            }
+        }
+    }
+
+    /// A child's session is derived from its job, so that either leads to the other.
+    fn new_session_id(&self, role: Role) -> Result<SessionId, IdError> {
+        match (role, self.environment.get(crate::config::environment::SUBAGENT)) {
+            (Role::ProcessChild, Some(job)) => Ok(SessionId::of_child(&JobId::parse(job)?)),
+            (Role::ProcessChild | Role::Main, _) => Ok(SessionId::new_main()),
+        }
+    }
+
+    /// One process at a time works on a session; a second one is told who does.
+    fn lock_session(&self, id: &SessionId) -> Result<Option<File>, OpenError> {
+        let path = self.layout.session_lock(id);
+        let folder = path.parent().unwrap_or(Path::new("/"));
+        files::create_private_folder(folder).map_err(AppError::Storage)?;
+        let Some(file) = files::try_lock(&path).map_err(AppError::Storage)? else {
+            let holder = std::fs::read_to_string(&path).unwrap_or_default();
+            let holder = if holder.is_empty() { "unknown".to_owned() } else { holder.trim().to_owned() };
+            return Err(OpenError::Held { session: id.clone(), holder });
+        };
+        // Only for the message above; a lock without a readable holder is still a lock.
+        let _ = file.set_len(0).and_then(|()| std::io::Write::write_all(&mut &file, format!("process {}", std::process::id()).as_bytes()));
+        Ok(Some(file))
+    }
+
+    fn policy(&self) -> Result<Policy, OpenError> {
+        let mut policy = Policy::new(self.mode()?, self.rules.clone(), self.cwd.clone());
+        if let Some(home) = self.environment.home() {
+            policy = policy.with_home(&home);
+        }
+        if let Some(reader) = ModeReader::receive(&self.environment)? {
+            policy = policy.with_parent(Arc::new(move || Some(reader.mode())));
+        }
+        Ok(policy)
+    }
+
+    fn delegation(
+        &self,
+        id: &SessionId,
+        chosen: &ChosenModel,
+        request: &SessionRequest<'_>,
+        store: &Store,
+        inbox: &Inbox,
+        policy: &Policy,
+    ) -> Result<Delegation, OpenError> {
+        let parts = DelegationParts {
+            launcher: Launcher::new(Program::Own),
+            child_program: Program::Own,
+            store: Some(store.clone()),
+            layout: self.layout.clone(),
+            limits: Arc::clone(&self.limits),
+            session: id.clone(),
+            cwd: self.cwd.clone(),
+            environment: self.environment.clone(),
+            role: request.role,
+            child: self.child_settings(chosen, policy, request.max_turns),
+            hidden_variables: chosen.key_variables.clone(),
+            events: Some(Arc::clone(&request.events)),
+            inbox: Some(inbox.clone()),
+        };
+        Ok(Delegation::new(parts))
+    }
+
+    fn child_settings(&self, chosen: &ChosenModel, policy: &Policy, max_turns: Option<u32>) -> ChildSettings {
+        let texts = |rules: &[crate::permissions::rules::Rule]| rules.iter().map(ToString::to_string).collect();
+        ChildSettings {
+            model: chosen.for_children.clone(),
+            record: chosen.record.clone(),
+            mode: Some(policy.mode()),
+            allow: texts(&self.rules.allow),
+            ask: texts(&self.rules.ask),
+            deny: texts(&self.rules.deny),
+            limits: self.settings.limits_set(),
+            max_turns,
+        }
+    }
+
+    fn instructions(&self) -> Gathered {
+        instructions::gather(&instructions::Sources {
+            user_file: &self.layout.user_instructions(),
+            cwd: &self.cwd,
+            today: clock::now().date_naive(),
+            git: git_branch(&self.cwd).as_deref(),
+        })
+    }
+
+    fn prefix(&self, chosen: &ChosenModel, request: &SessionRequest<'_>, toolbox: &ToolBox) -> Prefix {
+        let facts = EnvironmentFacts {
+            cwd: self.cwd.clone(),
+            git_repository: in_git_repository(&self.cwd),
+            platform: std::env::consts::OS.to_owned(),
+            shell: self.environment.get("SHELL").unwrap_or("/bin/sh").to_owned(),
+            os_version: os_version(),
+            model: chosen.model.name().to_owned(),
+        };
+        let mut system = prompt::system_prompt(request.role, &facts);
+        if let Some(addition) = request.append_system_prompt {
+            system.push_str("\n\n");
+            system.push_str(addition);
+        }
+        Prefix { tools: toolbox.declarations(), system }
+    }
+}
+
+/// `Linux 6.1.0`; empty where the system does not tell.
+fn os_version() -> String {
+    nix::sys::utsname::uname()
+        .map(|name| format!("{} {}", name.sysname().to_string_lossy(), name.release().to_string_lossy()))
+        .unwrap_or_default()
+}
+
+/// The tools that need the session's delegation. A child sees its own shells only.
+fn session_tools(role: Role, delegation: &Delegation) -> SessionTools {
+    let kinds: &[JobKind] = match role {
+        Role::Main => &[JobKind::ProcessAgent, JobKind::Shell],
+        Role::ProcessChild => &[JobKind::Shell],
+    };
+    SessionTools {
+        shells: vec![
+            Arc::new(BashTool::new(delegation.clone())),
+            Arc::new(TaskOutputTool::new(delegation.clone(), kinds)),
+            Arc::new(TaskStopTool::new(delegation.clone(), kinds)),
+        ],
+        delegation: vec![Arc::new(SubagentTool::new(delegation.clone()))],
+    }
+}
+
+/// What the store calls a session of this role.
+fn task_type(role: Role) -> &'static str {
+    match role {
+        Role::Main => "main",
+        Role::ProcessChild => "process_child",
+    }
+}
+
+/// One line about the branch, read from the repository's own file: no program is started for it. Longest head that makes
+/// sense is a line; `None` outside a repository.
+fn git_branch(cwd: &Path) -> Option<String> {
+    let head = cwd.ancestors().map(|folder| folder.join(".git/HEAD")).find_map(|path| std::fs::read_to_string(path).ok())?;
+    let head = head.trim();
+    Some(match head.strip_prefix("ref: refs/heads/") {
+        Some(branch) => format!("Current branch: {branch}"),
+        None => format!("Detached at {head}"),
+    })
+}
