@@ -1,5 +1,7 @@
 //! The tool `Grep`: a regular expression over the files of a folder.
 
+use std::fs::File;
+use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -233,6 +235,10 @@ impl Job {
                 return Ok(());
             }
         };
+        if has_nul_at_start(&file) {
+            results.n_binary += 1;
+            return Ok(());
+        }
         let name = shown(&path, &self.cwd);
         let mut sink = FileSink {
             mode: self.arguments.output_mode,
@@ -240,10 +246,7 @@ impl Job {
             name: &name,
             room: results.room(),
             bytes_room: REPLY_BYTES_MAX.saturating_sub(results.bytes),
-            lines: Vec::new(),
-            bytes: 0,
-            n_matches: 0,
-            overflowed: false,
+            found: FileFound::default(),
             is_binary: false,
             last_line: None,
             cancel,
@@ -257,9 +260,9 @@ impl Job {
             results.n_binary += 1;
             return Ok(());
         }
-        if sink.n_matches > 0 {
-            let (lines, bytes, n_matches, overflowed) = (sink.lines, sink.bytes, sink.n_matches, sink.overflowed);
-            results.add(self.arguments.output_mode, path, &name, lines, bytes, n_matches, overflowed);
+        if sink.found.n_matches > 0 {
+            let found = sink.found;
+            results.add(self.arguments.output_mode, path, &name, found);
         }
         Ok(())
     }
@@ -326,13 +329,12 @@ impl Results {
         self.overflowed
     }
 
-    #[allow(clippy::too_many_arguments)]
-    fn add(&mut self, mode: OutputMode, path: PathBuf, name: &str, lines: Vec<String>, bytes: usize, n_matches: u64, overflowed: bool) {
+    fn add(&mut self, mode: OutputMode, path: PathBuf, name: &str, found: FileFound) {
         match mode {
             OutputMode::FilesWithMatches => {}
             OutputMode::Content => {
-                self.bytes += bytes;
-                self.lines.extend(lines);
+                self.bytes += found.bytes;
+                self.lines.extend(found.lines);
             }
             OutputMode::Count if self.room() == 0 || self.bytes + name.len() > REPLY_BYTES_MAX => {
                 self.overflowed = true;
@@ -340,12 +342,12 @@ impl Results {
             }
             OutputMode::Count => {
                 self.bytes += name.len() + 8;
-                self.lines.push(format!("{name}:{n_matches}"));
+                self.lines.push(format!("{name}:{}", found.n_matches));
             }
         }
-        self.n_matches += n_matches;
+        self.n_matches += found.n_matches;
         self.newest.add(path);
-        self.overflowed |= overflowed;
+        self.overflowed |= found.overflowed;
     }
 }
 
@@ -361,6 +363,16 @@ fn cut_to_bytes(mut files: Vec<String>) -> (Vec<String>, bool) {
     (files, cut)
 }
 
+/// What one file gave.
+#[derive(Default)]
+struct FileFound {
+    lines: Vec<String>,
+    bytes: usize,
+    n_matches: u64,
+    /// There was more than fits.
+    overflowed: bool,
+}
+
 /// Takes the matches of one file; they count only when the file turns out to be text.
 struct FileSink<'a> {
     mode: OutputMode,
@@ -368,10 +380,7 @@ struct FileSink<'a> {
     name: &'a str,
     room: u64,
     bytes_room: usize,
-    lines: Vec<String>,
-    bytes: usize,
-    n_matches: u64,
-    overflowed: bool,
+    found: FileFound,
     is_binary: bool,
     /// Number of the last line given, to see gaps.
     last_line: Option<u64>,
@@ -407,12 +416,12 @@ impl FileSink<'_> {
                 None => sign.to_string(),
             };
             let entry = format!("{}{place}{shown}{mark}", self.name);
-            if self.lines.len() as u64 >= self.room || self.bytes + entry.len() > self.bytes_room {
-                self.overflowed = true;
+            if self.found.lines.len() as u64 >= self.room || self.found.bytes + entry.len() > self.bytes_room {
+                self.found.overflowed = true;
                 return false;
             }
-            self.bytes += entry.len() + 1;
-            self.lines.push(entry);
+            self.found.bytes += entry.len() + 1;
+            self.found.lines.push(entry);
             self.last_line = number;
         }
         true
@@ -426,7 +435,7 @@ impl Sink for FileSink<'_> {
         if self.cancel.is_cancelled() {
             return Err(SearchEnd::Cancelled);
         }
-        self.n_matches += 1;
+        self.found.n_matches += 1;
         match self.mode {
             // one match tells all there is to know, but a NUL byte may still follow
             OutputMode::FilesWithMatches => Ok(false),
@@ -443,8 +452,8 @@ impl Sink for FileSink<'_> {
     }
 
     fn context_break(&mut self, _searcher: &Searcher) -> Result<bool, SearchEnd> {
-        if self.last_line.is_some() && (self.lines.len() as u64) < self.room {
-            self.lines.push("--".to_owned());
+        if self.last_line.is_some() && (self.found.lines.len() as u64) < self.room {
+            self.found.lines.push("--".to_owned());
         }
         Ok(true)
     }
@@ -453,6 +462,15 @@ impl Sink for FileSink<'_> {
         self.is_binary = end.binary_byte_offset().is_some();
         Ok(())
     }
+}
+
+/// Text in UTF-16 has NUL bytes too, but says so with its first two bytes; the searcher decodes it.
+fn has_nul_at_start(file: &File) -> bool {
+    const PROBE_BYTES: usize = 8 * 1024;
+    let mut probe = [0; PROBE_BYTES];
+    let length = file.read_at(&mut probe, 0).unwrap_or(0);
+    let probe = &probe[..length];
+    probe.contains(&0) && !probe.starts_with(b"\xff\xfe") && !probe.starts_with(b"\xfe\xff")
 }
 
 fn matcher(arguments: &Arguments) -> Result<RegexMatcher, ToolFailure> {
