@@ -45,8 +45,10 @@ pub(crate) async fn blocking<T: Send + 'static>(
     let inner = token.clone();
     let task = tokio::task::spawn_blocking(move || work(&inner));
     tokio::select! {
-        result = task => result.unwrap_or_else(|error| Err(ToolFailure::failed(format!("the tool ended unexpectedly: {error}")))),
+        // a result that comes together with the cancel is not wanted any more
+        biased;
         () = token.cancelled() => Err(cancelled()),
+        result = task => result.unwrap_or_else(|error| Err(ToolFailure::failed(format!("the tool ended unexpectedly: {error}")))),
     }
 }
 
