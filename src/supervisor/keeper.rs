@@ -31,8 +31,8 @@ const STATUS_INTERVAL: Duration = Duration::from_millis(500);
 const LEFT_OVER_GRACE: Duration = Duration::from_millis(200);
 /// After this long of killing, what is still there is named in the record instead of waited for.
 const KILL_MAX: Duration = Duration::from_secs(5);
-/// Rounds of killing before the cgroup is tried.
-const ROUNDS_BEFORE_CGROUP: u32 = 20;
+/// Rounds of killing before a tree counts as one that breeds faster than it is found.
+const ROUNDS_BEFORE_CONTAINMENT: u32 = 15;
 /// Part of the grace time above that a nested keeper uses, in percent: it must have recorded when the one above kills.
 const NESTED_GRACE_PERCENT: u32 = 60;
 /// Tries to write the end record when the disk refuses.
@@ -89,6 +89,8 @@ struct Keeper<'a> {
     sent: Vec<String>,
     status_at: Instant,
     status_bytes: u64,
+    /// A child has ended since the list of children was last looked at.
+    child_ended: bool,
 }
 
 impl<'a> Keeper<'a> {
@@ -146,6 +148,7 @@ impl<'a> Keeper<'a> {
             sent: Vec::new(),
             status_at: started,
             status_bytes: 0,
+            child_ended: true,
             order,
         };
         if let Err(error) = keeper.write_status() {
@@ -201,6 +204,10 @@ impl<'a> Keeper<'a> {
 
     /// What could not be ended, once there is nothing more to wait for.
     fn done(&mut self, now: Instant) -> Option<Vec<LeftOver>> {
+        if self.ended.is_none() && matches!(self.ending, Ending::NotAsked) && !std::mem::take(&mut self.child_ended) {
+            // Nothing to reap and nothing to prove yet: the list is not read for every piece of output.
+            return None;
+        }
         let others = self.tree.others_live();
         let piped = self.stdout.is_open() || self.stderr.is_open();
         if let Some(drain_until) = self.drain_until() {
@@ -281,10 +288,10 @@ impl<'a> Keeper<'a> {
         if rounds == 0 {
             self.sent.push("SIGKILL".to_owned());
         }
-        if rounds > 0 && rounds.is_multiple_of(ROUNDS_BEFORE_CGROUP) {
-            self.tree.kill_by_cgroup();
-        }
         self.tree.signal(Force::Kill, self.ended.is_some());
+        if rounds > 0 && rounds.is_multiple_of(ROUNDS_BEFORE_CONTAINMENT) {
+            self.tree.contain();
+        }
         self.ending = Ending::Killing { since, rounds };
     }
 
@@ -331,8 +338,8 @@ impl<'a> Keeper<'a> {
     fn read_signals(&mut self) {
         while let Ok(Some(signal)) = self.signals.read_signal() {
             match i32::try_from(signal.ssi_signo).ok().and_then(|number| CaughtSignal::try_from(number).ok()) {
-                // The turn of the loop looks for ended children anyway.
-                None | Some(CaughtSignal::SIGCHLD | CaughtSignal::SIGTSTP) => {}
+                None | Some(CaughtSignal::SIGTSTP) => {}
+                Some(CaughtSignal::SIGCHLD) => self.child_ended = true,
                 Some(CaughtSignal::SIGUSR2) => {
                     self.stop(self.requested_or(CaughtSignal::SIGUSR2));
                     self.hard_stop();

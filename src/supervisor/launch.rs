@@ -118,7 +118,10 @@ impl Launcher {
             Ok(reaper) => reaper,
             Err(error) => return Err(keeper_error(io::Error::new(error.kind(), error.to_string()))),
         };
-        reaper.ensure_thread().map_err(keeper_error)?;
+        reaper.ensure_thread().map_err(|error| match error.raw_os_error() {
+            Some(nix::libc::EAGAIN) => LaunchError::NoProcesses { stage: StartStage::Keeper, tries: 1, limits: process_limits() },
+            _ => keeper_error(error),
+        })?;
         let folder = JobFolder::new(std::path::absolute(order.folder.path()).unwrap_or_else(|_| order.folder.path().to_owned()));
         make_folder(&folder)?;
         let marker = format!("{}.{:08x}", order.id, rand::random::<u32>());

@@ -29,6 +29,9 @@ pub(crate) struct Tree {
     cgroup: Option<Cgroup>,
 }
 
+/// Looks of one containment: a chain of short-lived processes is met by chance, so often.
+const CONTAINMENT_TRIES: u32 = 50;
+
 /// How hard to ask.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Force {
@@ -100,18 +103,34 @@ impl Tree {
         }
     }
 
-    /// The last means against processes that breed faster than they are found: a cgroup of their own, ended as a whole.
-    /// Does nothing where no cgroup can be made.
-    pub(crate) fn kill_by_cgroup(&mut self) {
+    /// The last means against processes that start others and end faster than they are found: their groups at once, and
+    /// a cgroup of their own, from which no child of theirs is born outside, ended as a whole. Without the right to make
+    /// a cgroup, the groups alone.
+    pub(crate) fn contain(&mut self) {
         if self.cgroup.is_none() {
             self.cgroup = Cgroup::create();
         }
-        let descendants = self.descendants(Force::Kill);
-        if let Some(cgroup) = &self.cgroup {
-            for process in descendants {
-                cgroup.adopt(process.pid);
+        for _ in 0..CONTAINMENT_TRIES {
+            let descendants = self.descendants(Force::Kill);
+            for process in &descendants {
+                // Compared once more right before, since what follows goes by numbers.
+                if identity::stat(process.pid).is_none_or(|now| now.start_ticks != process.start_ticks) {
+                    continue;
+                }
+                if let Some(cgroup) = &self.cgroup {
+                    cgroup.adopt(process.pid);
+                }
+                // A group of this tree: groups do not reach beyond a session, and this keeper began the session that
+                // every one below it is or was born in.
+                if process.group != self.own
+                    && let Some(group) = identity::checked_pid(process.group)
+                {
+                    let _ = kill_process_group(group, Signal::KILL);
+                }
             }
-            cgroup.kill();
+            if let Some(cgroup) = &self.cgroup {
+                cgroup.kill();
+            }
         }
     }
 

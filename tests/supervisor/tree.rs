@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process};
 use zapmyco::supervisor::handle::{Kept, StopAnswer};
+use zapmyco::supervisor::plan::Program;
 use zapmyco::supervisor::record::{EndRecord, EndedBy, Requester};
 use zapmyco::supervisor::recovery::find_marked;
 
@@ -137,6 +138,35 @@ fn nothing_is_written_after_a_stop_has_returned() {
     let size = file.metadata().unwrap().len();
     yard.assert_empty();
     assert_eq!(file.metadata().unwrap().len(), size);
+}
+
+/// fault A4, fault S10: a chain of processes that each start the next in a session of its own and end
+#[test]
+fn a_chain_that_breeds_faster_than_it_is_found_is_ended() {
+    if std::process::Command::new("python3").arg("-V").output().is_err() {
+        eprintln!("SKIPPED: there is no python3 here");
+        return;
+    }
+    let yard = Yard::new();
+    let chain = "import os,signal\nsignal.signal(15, signal.SIG_IGN)\nprint('up', flush=True)\nwhile True:\n  if os.fork(): os._exit(0)\n  os.setsid()";
+    let mut order = yard.order("chain", "");
+    order.plan.program = Program::At("python3".into());
+    order.plan.argv = ["python3", "-S", "-c", chain].map(Into::into).to_vec();
+    order.plan.grace = Duration::from_millis(100);
+    let kept = yard.launch_order(order);
+    wait_for_stdout(&kept, "up");
+    let end = stop(&kept);
+    if end.left_over.is_empty() {
+        yard.assert_empty();
+        return;
+    }
+    // Without the right to make a cgroup it may escape, and then that is said. Ended here by its groups.
+    wait::until_true("nothing left", || {
+        for process in yard.living() {
+            let _ = rustix::process::kill_process_group(Pid::from_raw(process.pid.try_into().unwrap()).unwrap(), Signal::KILL);
+        }
+        yard.living().is_empty()
+    });
 }
 
 /// fault S27, fault A3
