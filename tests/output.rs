@@ -87,7 +87,7 @@ fn the_stream_has_init_first_and_the_result_last() {
 #[test]
 fn the_stream_shows_children() {
     let home = Home::new();
-    let provider = Provider::with(|request| match (request.user_text().as_str(), request.turn()) {
+    let provider = Provider::with(|request| match (request.task().as_str(), request.turn()) {
         ("child", _) => Answer::text("done"),
         (_, 0) => Answer::call("s1", "subagent", json!({"action": "spawn", "task": "child"})),
         _ => Answer::text("fine"),

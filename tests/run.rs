@@ -69,7 +69,7 @@ fn an_open_stdin_does_not_block_a_run_that_has_its_prompt() {
 #[test]
 fn a_pipe_may_bring_the_prompt_or_a_text_to_it() {
     let home = Home::new();
-    let provider = Provider::with(|request| Answer::text(request.user_text()));
+    let provider = Provider::with(|request| Answer::text(request.task()));
     for (arguments, piped, expected) in [
         (vec!["run"], "from the pipe", "from the pipe\n"),
         (vec!["run", "-"], "by dash", "by dash\n"),
@@ -219,7 +219,7 @@ fn several_subagents_work_at_once_and_are_polled() {
         home.write(&format!("{folder}/file.txt"), folder);
     }
     let provider = Provider::with(|request| {
-        let task = request.user_text();
+        let task = request.task();
         if let Some(folder) = task.strip_prefix("child ") {
             return match request.turn() {
                 0 => Answer::call("r", "Read", json!({"file_path": format!("{folder}/file.txt")})),
@@ -250,7 +250,7 @@ fn several_subagents_work_at_once_and_are_polled() {
 #[test]
 fn a_run_waits_for_its_children_and_tells_the_model() {
     let home = Home::new();
-    let provider = Provider::with(|request| match (request.user_text().as_str(), request.turn()) {
+    let provider = Provider::with(|request| match (request.task().as_str(), request.turn()) {
         ("child", _) => Answer::text("child is done").after(Duration::from_millis(300)),
         (_, 0) => Answer::call("s", "subagent", json!({"action": "spawn", "task": "child"})),
         (_, 1) => Answer::text("started"),
@@ -266,7 +266,7 @@ fn a_run_waits_for_its_children_and_tells_the_model() {
 #[test]
 fn the_ceiling_ends_the_wait() {
     let home = Home::new();
-    let provider = Provider::with(|request| match (request.user_text().as_str(), request.turn()) {
+    let provider = Provider::with(|request| match (request.task().as_str(), request.turn()) {
         ("child", _) => Answer::stall(),
         (_, 0) => Answer::call("s", "subagent", json!({"action": "spawn", "task": "child"})),
         _ => Answer::text("started"),
@@ -289,7 +289,7 @@ fn on_exit_stop_and_detach() {
         let home = Home::new();
         let release = crate::support::provider::Gate::new();
         let gate = release.clone();
-        let provider = Provider::with(move |request| match (request.user_text().as_str(), request.turn()) {
+        let provider = Provider::with(move |request| match (request.task().as_str(), request.turn()) {
             ("child", _) => Answer::text("child is done").when(&gate),
             (_, 0) => Answer::call("s", "subagent", json!({"action": "spawn", "task": "child"})),
             _ => Answer::text("started"),
@@ -315,7 +315,7 @@ fn id_in(spawn_reply: &str) -> String {
 fn a_signal_to_the_run_ends_everything() {
     for (signal, code) in [("INT", 130), ("TERM", 143), ("HUP", 129)] {
         let home = Home::new();
-        let provider = Provider::with(|request| match (request.user_text().as_str(), request.turn()) {
+        let provider = Provider::with(|request| match (request.task().as_str(), request.turn()) {
             ("child", 0) => Answer::call("b", "Bash", json!({"command": "sleep 600 & setsid sleep 600 & sleep 600"})),
             ("child", _) => Answer::text("never"),
             (_, 0) => Answer::call("s", "subagent", json!({"action": "spawn", "task": "child"})),
@@ -339,7 +339,7 @@ fn a_signal_to_the_run_ends_everything() {
 #[test]
 fn a_hard_death_of_the_run_ends_everything() {
     let home = Home::new();
-    let provider = Provider::with(|request| match (request.user_text().as_str(), request.turn()) {
+    let provider = Provider::with(|request| match (request.task().as_str(), request.turn()) {
         ("child", 0) => Answer::call("b", "Bash", json!({"command": "sleep 600"})),
         ("child", _) => Answer::text("never"),
         (_, 0) => Answer::call("s", "subagent", json!({"action": "spawn", "task": "child"})),
@@ -382,7 +382,7 @@ fn a_child_cannot_start_children() {
     let binary = crate::support::binary();
     let nested =
         format!("{} run --subagent again; env -u ZAPMYCO_SUBAGENT {0} run again; {0} subagent spawn --session x again", binary.display());
-    let provider = Provider::with(move |request| match (request.user_text().as_str(), request.turn()) {
+    let provider = Provider::with(move |request| match (request.task().as_str(), request.turn()) {
         ("child", 0) => {
             Answer::call("t", "subagent", json!({"action": "spawn", "task": "again"})).and_call("b", "Bash", json!({"command": nested}))
         }
@@ -397,7 +397,7 @@ fn a_child_cannot_start_children() {
     let finished = run_against(&provider, &home, &["--permission-mode", "yolo", "go"]);
     assert!(!finished.stdout.contains("NESTED"), "{}", finished.stdout);
     assert_eq!(finished.stdout.matches("not available inside a subagent, do not retry").count(), 3, "{}", finished.stdout);
-    let child = provider.requests().into_iter().find(|request| request.user_text() == "child").unwrap();
+    let child = provider.requests().into_iter().find(|request| request.task() == "child").unwrap();
     assert!(!child.tool_names().iter().any(|name| name == "subagent" || name == "Agent"));
 }
 
@@ -405,7 +405,7 @@ fn a_child_cannot_start_children() {
 #[test]
 fn the_payload_form_works_by_hand() {
     let home = Home::new();
-    let provider = Provider::with(|request| Answer::text(format!("task: {}", request.user_text())));
+    let provider = Provider::with(|request| Answer::text(format!("task: {}", request.task())));
     for arguments in [vec!["--subagent", "look"], vec!["--subagent", "--", "-look"]] {
         let finished = run_against(&provider, &home, &arguments);
         assert_eq!(finished.stdout, format!("task: {}\n", arguments.last().unwrap()), "{}", finished.stderr);
@@ -441,9 +441,8 @@ fn a_home_that_cannot_be_written_is_a_clear_error() {
     let provider = Provider::always(Answer::text("hi"));
     let mut command = home.command();
     provider.configure(&mut command);
-    // A file stands where the folder should be: not even the superuser can write below it.
-    let blocked = home.write("blocked", "");
-    let finished = crate::support::finish(command.env("ZAPMYCO_HOME", &blocked).args(["run", "hi"]));
+    // Nothing can be made below /proc, not even by the superuser.
+    let finished = crate::support::finish(command.env("ZAPMYCO_HOME", "/proc/zapmyco").args(["run", "hi"]));
     assert_eq!(finished.code, 8, "{}", finished.stderr);
     assert!(finished.stderr.contains("ZAPMYCO_HOME"), "{}", finished.stderr);
 }

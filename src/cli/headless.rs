@@ -74,6 +74,8 @@ async fn wait_for_jobs(open: &OpenSession, limits: &Limits, shutdown: &Shutdown)
     loop {
         let running = open.delegation.running();
         if running.is_empty() {
+            // An end is saved before it is told; only then is the inbox the whole truth.
+            open.delegation.settled().await;
             return if inbox.is_empty() { Waited::NothingRuns } else { Waited::SomethingSaid };
         }
         let only_shells = running.iter().all(|job| job.kind == JobKind::Shell);

@@ -349,8 +349,8 @@ impl Delegation {
         stopped.filter_map(|id| registry.get(id)).map(|job| job.view()).collect()
     }
 
-    /// Waits until every end that is known is saved and told.
-    async fn settled(&self) {
+    /// Waits until every end that is known is saved and told: its notice is in the inbox, or not wanted.
+    pub async fn settled(&self) {
         let mut changes = self.inner.registry.changes();
         while !self.inner.registry.is_settled() {
             let look = tokio::time::sleep(self.limits().poll_interval);

@@ -255,6 +255,11 @@ impl RecordedRequest {
         texts
     }
 
+    /// The first user text that is not context: what the session was asked to do. Tells sessions apart.
+    pub fn task(&self) -> String {
+        self.texts("user").into_iter().find(|text| !text.starts_with("<context name=")).unwrap_or_default()
+    }
+
     /// All texts of user messages joined by newlines: what scripts look for a task in.
     pub fn user_text(&self) -> String {
         self.texts("user").join("\n")
