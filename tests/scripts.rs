@@ -4,6 +4,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::support::{Finished, Home, processes, wait};
 use futures_util::StreamExt;
 use serde_json::json;
 use zapmyco::ids::SessionId;
@@ -425,4 +426,63 @@ fn only_a_recording_is_overwritten_and_only_a_recording_is_played() {
     std::fs::write(&path, "{\"zapmyco_recording\":9,\"model\":\"m\"}\n").unwrap();
     let error = replaying(&path, context).err().unwrap().to_string();
     assert!(error.ends_with("has version 9; this program plays version 1"), "{error}");
+}
+
+/// Runs the built binary; nothing may be left running.
+fn run(home: &Home, arguments: &[&str]) -> Finished {
+    let finished = home.run(arguments);
+    wait::until("no process of the run is left", || processes::of_home(&home.root()).is_empty().then_some(()));
+    finished
+}
+
+#[test]
+fn every_fault_has_its_exit_code() {
+    let home = Home::new();
+    let table = [
+        ("cut", 7),
+        ("garbled", 7),
+        ("empty", 7),
+        ("server_error", 7),
+        ("overloaded", 7),
+        ("rate_limited", 7),
+        ("connect", 7),
+        ("unauthorized", 6),
+        ("invalid_request", 6),
+        ("context_too_long", 6),
+        ("not_found", 6),
+        ("quota_exhausted", 6),
+    ];
+    for (fault, code) in table {
+        home.write("s.yaml", &format!("version: 1\nscripts: [{{turns: [{{text: half1234, fault: {fault}}}]}}]\n"));
+        let finished = run(&home, &["run", "--model", "script:s.yaml", "hello"]);
+        assert_eq!((finished.code, finished.stdout.as_str()), (code, ""), "{fault}: {finished:?}");
+        assert!(finished.stderr.contains("(scripted fault, script 1, turn 0)"), "{finished:?}");
+    }
+}
+
+#[test]
+fn mistakes_in_a_script_end_a_run_before_it_begins() {
+    let home = Home::new();
+    home.write("s.yaml", "version: 1\nscripts:\n- turns:\n  - txet: a\n");
+    let finished = run(&home, &["run", "--model", "script:s.yaml", "hello"]);
+    assert_eq!(finished.code, 2, "{finished:?}");
+    assert!(finished.stderr.contains("s.yaml, line 4: unknown key `txet`; the nearest known key is `text`"), "{finished:?}");
+    let missing = run(&home, &["run", "--model", "script:none.yaml", "hello"]);
+    assert_eq!(missing.code, 2, "{missing:?}");
+    assert!(missing.stderr.contains("cannot read script ") && missing.stderr.contains("none.yaml"), "{missing:?}");
+    home.write("s.yaml", "version: 1\nscripts: [{match: other, turns: [{text: a}]}]\n");
+    let mismatch = run(&home, &["run", "--model", "script:s.yaml", "hello"]);
+    assert_eq!(mismatch.code, 2, "{mismatch:?}");
+    assert!(mismatch.stderr.contains("no script has a `match` that fits the task `hello`"), "{mismatch:?}");
+}
+
+#[test]
+fn a_file_that_is_no_recording_is_not_overwritten() {
+    let home = Home::new();
+    home.write("s.yaml", "version: 1\nscripts: [{turns: [{text: hi}]}]\n");
+    let notes = home.write("notes.txt", "mine\n");
+    let finished = run(&home, &["run", "--model", "script:s.yaml", "--record", "notes.txt", "hello"]);
+    assert_eq!(finished.code, 2, "{finished:?}");
+    assert!(finished.stderr.contains("exists and is not a recording; it is not overwritten"), "{finished:?}");
+    assert_eq!(std::fs::read_to_string(notes).unwrap(), "mine\n");
 }

@@ -5,7 +5,7 @@ use std::ffi::OsString;
 use clap::builder::styling::{AnsiColor, Styles};
 use clap::{ColorChoice, CommandFactory, Parser, Subcommand};
 
-use crate::cli::{config, manual, report, run};
+use crate::cli::{config, demo, manual, report, run};
 
 const STYLES: Styles = Styles::styled()
     .header(AnsiColor::Green.on_default().bold())
@@ -49,6 +49,7 @@ Data:
 #[derive(Debug, Subcommand)]
 pub enum Command {
     Run(Box<run::RunArguments>),
+    Demo(demo::DemoArguments),
     Config(config::ConfigArgs),
     Completions(manual::CompletionsArguments),
     Man(manual::ManArguments),

@@ -50,6 +50,7 @@ pub fn main(arguments: Vec<OsString>) -> ExitCode {
 fn dispatch(command: Command) -> Result<Exit, CommandError> {
     match command {
         Command::Run(arguments) => run::run(*arguments, Environment::read()),
+        Command::Demo(arguments) => demo::run(arguments, Environment::read()),
         Command::Config(arguments) => config::run(&arguments),
         Command::Completions(arguments) => manual::completions(&arguments),
         Command::Man(arguments) => manual::man(&arguments),
