@@ -5,15 +5,17 @@
 
 use std::error::Error as _;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::pin::Pin;
 use std::sync::OnceLock;
+use std::task::{Context, Poll};
 use std::time::Duration;
 
 use bytes::Bytes;
 use reqwest::header::{HeaderMap, HeaderValue};
 use reqwest::redirect;
 
-use super::ModelErrorKind;
 use super::wire::{ErrorBody, Fault};
+use super::{Gate, ModelErrorKind};
 use crate::config::Limits;
 
 /// Requests to one provider.
@@ -24,6 +26,7 @@ pub(crate) struct Http {
     connect_timeout: Duration,
     first_byte_timeout: Duration,
     stream_idle_timeout: Duration,
+    gate: Gate,
     client: OnceLock<reqwest::Client>,
 }
 
@@ -37,13 +40,14 @@ pub(crate) struct Answer {
 const ERROR_BODY_MAX: usize = 64 * 1024;
 
 impl Http {
-    pub(crate) fn new(url: reqwest::Url, headers: HeaderMap, limits: &Limits) -> Self {
+    pub(crate) fn new(url: reqwest::Url, headers: HeaderMap, limits: &Limits, gate: Gate) -> Self {
         Self {
             url,
             headers,
             connect_timeout: limits.connect_timeout,
             first_byte_timeout: limits.first_byte_timeout,
             stream_idle_timeout: limits.stream_idle_timeout,
+            gate,
             client: OnceLock::new(),
         }
     }
@@ -79,6 +83,9 @@ impl Http {
 
     fn failed(&self, error: &reqwest::Error) -> Fault {
         let root = root_cause(error);
+        if was_held_back(error) {
+            return Fault { held_back: true, ..Fault::new(ModelErrorKind::RateLimited, root) };
+        }
         if error.is_connect() {
             let limit = self.connect_timeout.as_secs_f64();
             let reason = if error.is_timeout() { format!("timed out after {limit} s (limit `connect_timeout`)") } else { root };
@@ -91,7 +98,9 @@ impl Http {
         if let Some(client) = self.client.get() {
             return Ok(client);
         }
-        let client = client(&self.url, self.connect_timeout)
+        let client = builder(&self.url, self.connect_timeout)
+            .connector_layer(AtGate { gate: self.gate.clone() })
+            .build()
             .map_err(|error| Fault::new(ModelErrorKind::Connect, format!("cannot set up the HTTP client: {}", root_cause(&error))))?;
         Ok(self.client.get_or_init(|| client))
     }
@@ -112,8 +121,12 @@ impl Answer {
     }
 }
 
-/// A client that fits the address.
+/// A client that fits the address, without a gate.
 pub(crate) fn client(url: &reqwest::Url, connect_timeout: Duration) -> Result<reqwest::Client, reqwest::Error> {
+    builder(url, connect_timeout).build()
+}
+
+fn builder(url: &reqwest::Url, connect_timeout: Duration) -> reqwest::ClientBuilder {
     // reqwest wants a provider even where no TLS is spoken; ring's is a table of pointers. An error means that one is set.
     let _ = rustls::crypto::ring::default_provider().install_default();
     let mut builder = reqwest::Client::builder()
@@ -131,7 +144,68 @@ pub(crate) fn client(url: &reqwest::Url, connect_timeout: Duration) -> Result<re
         let port = url.port_or_known_default().unwrap_or(80);
         builder = builder.no_proxy().resolve_to_addrs("localhost", &addresses.map(|address| SocketAddr::new(address, port)));
     }
-    builder.build()
+    builder
+}
+
+/// Looks at the gate once more when a new connection is ready: a TLS handshake takes longer than a refusal needs to
+/// reach the others.
+#[derive(Clone)]
+struct AtGate {
+    gate: Gate,
+}
+
+#[derive(Clone)]
+struct Gated<Connector> {
+    connector: Connector,
+    gate: Gate,
+}
+
+#[derive(Debug, thiserror::Error)]
+#[error("the provider asked all requests with this key to wait")]
+struct HeldBack;
+
+impl<Connector> tower_layer::Layer<Connector> for AtGate {
+    type Service = Gated<Connector>;
+
+    fn layer(&self, connector: Connector) -> Self::Service {
+        Gated { connector, gate: self.gate.clone() }
+    }
+}
+
+type BoxError = Box<dyn std::error::Error + Send + Sync>;
+
+impl<Connector, Target> tower_service::Service<Target> for Gated<Connector>
+where
+    Connector: tower_service::Service<Target, Error = BoxError>,
+    Connector::Future: Send + 'static,
+{
+    type Response = Connector::Response;
+    type Error = BoxError;
+    type Future = Pin<Box<dyn Future<Output = Result<Self::Response, BoxError>> + Send>>;
+
+    fn poll_ready(&mut self, context: &mut Context<'_>) -> Poll<Result<(), BoxError>> {
+        self.connector.poll_ready(context)
+    }
+
+    fn call(&mut self, target: Target) -> Self::Future {
+        let connecting = self.connector.call(target);
+        let gate = self.gate.clone();
+        Box::pin(async move {
+            let connection = connecting.await?;
+            if gate.is_closed() { Err(HeldBack.into()) } else { Ok(connection) }
+        })
+    }
+}
+
+fn was_held_back(error: &reqwest::Error) -> bool {
+    let mut source = error.source();
+    while let Some(error) = source {
+        if error.is::<HeldBack>() {
+            return true;
+        }
+        source = error.source();
+    }
+    false
 }
 
 /// Whether an address is this machine by its own words, without asking a name server.
@@ -214,6 +288,21 @@ mod tests {
         assert_eq!(read("retry-after", "Mon, 30 Nov 2026 11:00:00 GMT"), Some(Duration::ZERO));
         assert_eq!(read("retry-after", "soon"), None);
         assert_eq!(read("retry-after", "-1"), None);
+    }
+
+    /// A request whose connection was being made when another process read a refusal is not sent.
+    #[tokio::test]
+    async fn a_gate_that_closed_meanwhile_holds_the_request_back() {
+        let folder = tempfile::tempdir().unwrap();
+        let gate = || Gate::shared(folder.path(), "p", None);
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let url = format!("http://{}/v1/messages", listener.local_addr().unwrap()).parse().unwrap();
+        let http = Http::new(url, HeaderMap::new(), &Limits { first_byte_timeout: Duration::from_secs(20), ..Limits::default() }, gate());
+        gate().close(Duration::from_secs(60)).unwrap();
+        let fault = http.post(Bytes::from_static(b"{}"), |_| ()).await.err().unwrap();
+        assert!(fault.held_back, "{fault:?}");
+        let (mut connection, _) = listener.accept().unwrap();
+        assert_eq!(std::io::Read::read(&mut connection, &mut [0; 1]).unwrap(), 0, "closed without a byte");
     }
 
     #[test]

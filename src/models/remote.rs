@@ -35,7 +35,7 @@ pub fn open(model: ResolvedModel, limits: &Limits, gate: Gate) -> Arc<dyn Model>
         // `catalog::select` refuses a key that no header can carry.
         headers.extend(http::secret_header(&value).map(|value| (header, value)));
     }
-    let http = Http::new(model.endpoint(), headers, limits);
+    let http = Http::new(model.endpoint(), headers, limits, gate.clone());
     Arc::new(Remote { name, connection: Arc::new(Connection { model, http, gate, limits: limits.clone() }) })
 }
 
@@ -91,6 +91,9 @@ impl Connection {
                 Ok(reply) => return Ok(reply),
                 Err(fault) => fault,
             };
+            if fault.held_back {
+                continue;
+            }
             failures += 1;
             if attempt.has_output {
                 return Err(self.broken(fault, &attempt));

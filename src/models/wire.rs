@@ -17,11 +17,13 @@ pub(crate) struct Fault {
     pub(crate) status: Option<u16>,
     /// How long the provider asks to wait.
     pub(crate) retry_after: Option<Duration>,
+    /// Nothing was sent: the gate closed while the connection was made.
+    pub(crate) held_back: bool,
 }
 
 impl Fault {
     pub(crate) fn new(kind: ModelErrorKind, message: impl Into<String>) -> Self {
-        Self { kind, message: message.into(), status: None, retry_after: None }
+        Self { kind, message: message.into(), status: None, retry_after: None, held_back: false }
     }
 }
 
