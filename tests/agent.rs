@@ -1,1 +1,8 @@
-//! Flow: agent.
+//! Flow: a session's turns against a scripted model, small real tools and SQLite.
+
+mod bench;
+
+mod ends;
+mod messages;
+mod restore;
+mod steps;

@@ -1,1 +1,213 @@
-//! Flow: jobs.
+//! Jobs from a shell: `zapmyco jobs ...` and `zapmyco subagent ...` beside a session that runs, has ended or died hard.
+
+use serde_json::{Value, json};
+use zapmyco::ids::SessionId;
+use zapmyco::subagents::job::{JobList, JobView};
+use zapmyco::subagents::status::EndCause;
+
+use crate::support::delegating::{parent, until_true};
+use crate::support::{Finished, Home, processes};
+
+fn json_of<T: serde::de::DeserializeOwned>(finished: &Finished) -> T {
+    serde_json::from_str(&finished.stdout).unwrap_or_else(|error| panic!("{error}: {finished:?}"))
+}
+
+/// Runs the binary aside, so that the runtime of the test goes on.
+async fn zapmyco(home: &Home, arguments: &[&str]) -> Finished {
+    let mut command = home.command();
+    command.args(arguments);
+    tokio::task::spawn_blocking(move || crate::support::finish(&mut command)).await.unwrap()
+}
+
+/// R388, decision 21
+#[tokio::test]
+async fn list_and_show_one_session_or_all() {
+    let home = Home::new();
+    let empty = zapmyco(&home, &["jobs", "list"]).await;
+    assert_eq!((empty.code, empty.stdout.as_str()), (0, ""));
+    assert_eq!(json_of::<JobList>(&zapmyco(&home, &["jobs", "list", "--json"]).await).jobs, []);
+    let (one, other) = (parent(&home).build(), parent(&home).build());
+    let done = one.spawn("echo out; echo err >&2; exit 3").await;
+    one.ended(&done).await;
+    let running = other.spawn("sleep 600 # second").await;
+    let all: JobList = json_of(&zapmyco(&home, &["jobs", "list", "--json", "--all"]).await);
+    assert_eq!(all.jobs.iter().map(|job| job.id.as_str()).collect::<Vec<_>>(), [done.as_str(), running.as_str()]);
+    let first = &all.jobs[0];
+    assert_eq!((first.status.as_str(), first.end_cause.as_deref(), first.exit_code), ("error", Some("failed"), Some(3)));
+    assert_eq!((first.stdout.bytes, first.stderr.kept), (4, 4));
+    let mine: JobList = json_of(&zapmyco(&home, &["jobs", "list", "--json", "--session", other.session.as_str()]).await);
+    assert_eq!(mine.jobs.len(), 1);
+    let text = zapmyco(&home, &["jobs", "list"]).await.stdout;
+    assert!(text.contains(&running) && text.contains("running") && text.contains("sleep 600 # second"), "{text}");
+    let shown: JobView = json_of(&zapmyco(&home, &["jobs", "show", &done, "--json"]).await);
+    assert_eq!(&shown, first);
+    let text = zapmyco(&home, &["jobs", "show", &running]).await.stdout;
+    assert!(text.contains("status     running\n") && text.contains(&format!("session    {}\n", other.session)), "{text}");
+    for id in ["sa_20260606_a1b2c3d4", "../../x", ""] {
+        let unknown = zapmyco(&home, &["jobs", "show", id]).await;
+        assert_eq!((unknown.code, unknown.stdout.as_str()), (11, ""), "{unknown:?}");
+    }
+    let foreign = zapmyco(&home, &["jobs", "show", &done, "--session", other.session.as_str()]).await;
+    assert_eq!(foreign.code, 11);
+    assert_eq!(zapmyco(&home, &["jobs", "list", "--session", "../x"]).await.code, 2);
+    other.kill(&[&running]).await;
+}
+
+/// Faults B7, B11
+#[tokio::test]
+async fn output_is_raw_in_a_pipe_and_harmless_in_json() {
+    let home = Home::new();
+    let parent = parent(&home).build();
+    let id = parent.spawn("printf 'one\\ntwo\\n\\377\\033[31mred\\n'; echo err >&2").await;
+    parent.ended(&id).await;
+    let raw = home.command().args(["jobs", "output", &id]).output().unwrap();
+    assert_eq!(raw.stdout, b"one\ntwo\n\xff\x1b[31mred\n");
+    assert_eq!(zapmyco(&home, &["jobs", "output", &id, "--stderr"]).await.stdout, "err\n");
+    assert_eq!(home.command().args(["jobs", "output", &id, "--tail", "1"]).output().unwrap().stdout, b"\xff\x1b[31mred\n");
+    let value: Value = json_of(&zapmyco(&home, &["jobs", "output", &id, "--json"]).await);
+    assert_eq!(value["text"], "one\ntwo\n\u{fffd}red\n");
+    assert_eq!((&value["bad_bytes"], &value["left_out"]), (&json!(1), &json!(0)));
+    assert_eq!(zapmyco(&home, &["jobs", "output", "sa_20260606_a1b2c3d4"]).await.code, 11);
+}
+
+/// R375, faults A3, A6, decision 20: a kill from a shell ends the tree; the session sees who did it.
+#[tokio::test]
+async fn kill_from_outside() {
+    let home = Home::new();
+    let parent = parent(&home).build();
+    let id = parent.spawn("echo partial; sleep 600 & sleep 600").await;
+    until_true("its output", || std::fs::read_to_string(parent.folder(&id).join("stdout")).is_ok_and(|text| !text.is_empty())).await;
+    let killed = zapmyco(&home, &["jobs", "kill", &id]).await;
+    assert_eq!(killed.code, 0, "{killed:?}");
+    assert!(killed.stdout.starts_with(&format!("[SubAgent] 已终止 1 个子代理:\n  {id}: cancelled (SIGTERM")), "{killed:?}");
+    assert!(processes::of_home(&home.root()).iter().all(|process| process.state == 'Z'));
+    let reply = parent.ended(&id).await;
+    assert!(reply.contains("Cause: stopped by a person\n") && reply.ends_with("partial"), "{reply}");
+    // A recycled process number in the stored state is nobody: the unrelated process lives.
+    let mut unrelated = std::process::Command::new("sleep").arg("600").spawn().unwrap();
+    let path = parent.folder(&id).join("status.json");
+    let mut status: Value = serde_json::from_slice(&std::fs::read(&path).unwrap()).unwrap();
+    status["payload"]["pid"] = unrelated.id().into();
+    status["keeper"]["pid"] = unrelated.id().into();
+    std::fs::write(&path, status.to_string()).unwrap();
+    let again = zapmyco(&home, &["jobs", "kill", &id, "--json"]).await;
+    let value: Value = json_of(&again);
+    assert_eq!((again.code, &value["jobs"][0]["status"]), (0, &json!("cancelled")), "{again:?}");
+    assert!(processes::is_alive(unrelated.id()));
+    unrelated.kill().unwrap();
+    unrelated.wait().unwrap();
+    let unknown = zapmyco(&home, &["jobs", "kill", "x", &id]).await;
+    assert_eq!(unknown.code, 11);
+    assert!(unknown.stdout.contains("  x: ID 不存在\n") && unknown.stdout.contains("cannot cancel (already cancelled)"), "{unknown:?}");
+}
+
+/// R360, R380, fault M7: keeper and payload die hard; whoever looks next settles it as lost, once, and nothing is left.
+#[tokio::test]
+async fn sweep_settles_what_died_hard_and_proves_that_nothing_is_left() {
+    let home = Home::new();
+    assert_eq!(zapmyco(&home, &["jobs", "sweep"]).await.stdout, "nothing was left behind\n");
+    let session = SessionId::new_main();
+    let parent = parent(&home).session(&session).build();
+    let alive = parent.spawn("sleep 600").await;
+    let clean = zapmyco(&home, &["jobs", "sweep"]).await;
+    assert_eq!((clean.code, clean.stdout.as_str()), (0, "nothing was left behind\n"), "a living keeper is not swept");
+    let id = parent.spawn("echo $$ > pid; sleep 600 & wait").await;
+    let payload: u32 = {
+        until_true("the pid", || std::fs::read_to_string(home.project().join("pid")).is_ok_and(|text| text.ends_with('\n'))).await;
+        std::fs::read_to_string(home.project().join("pid")).unwrap().trim().parse().unwrap()
+    };
+    let status: Value = serde_json::from_slice(&std::fs::read(parent.folder(&id).join("status.json")).unwrap()).unwrap();
+    let keeper = i32::try_from(status["keeper"]["pid"].as_u64().unwrap()).unwrap();
+    nix::sys::signal::kill(nix::unistd::Pid::from_raw(keeper), nix::sys::signal::Signal::SIGKILL).unwrap();
+    let swept = zapmyco(&home, &["jobs", "sweep", "--json"]).await;
+    let report: Value = json_of(&swept);
+    // The session that lives looks too; whoever took the free lock has settled it.
+    let by_sweep = report["settled"] == json!([id]);
+    assert_eq!(swept.code, if by_sweep { 1 } else { 0 }, "{swept:?}");
+    until_true("the payload's end", || !processes::is_alive(payload)).await;
+    let reply = parent.ended(&id).await;
+    assert!(reply.contains(&format!("[SubAgent] {id}: lost\n")) && reply.contains("Exit code: -\n"), "{reply}");
+    assert_eq!(parent.ended(&id).await, reply);
+    let view: JobView = json_of(&zapmyco(&home, &["jobs", "show", &id, "--json"]).await);
+    assert_eq!(view.end_cause.as_deref(), Some(EndCause::KeeperVanished.name()));
+    assert_eq!(zapmyco(&home, &["jobs", "sweep"]).await.code, 0);
+    parent.kill(&[&alive]).await;
+    assert!(processes::of_home(&home.root()).iter().all(|process| process.state == 'Z'));
+}
+
+/// The sweep names and ends what a dead keeper of a dead session left.
+#[tokio::test]
+async fn sweep_ends_the_tree_of_a_dead_keeper() {
+    let home = Home::new();
+    let parent = parent(&home).build();
+    let id = parent.spawn("setsid sleep 600 & echo up; wait").await;
+    until_true("its output", || std::fs::read_to_string(parent.folder(&id).join("stdout")).is_ok_and(|text| text == "up\n")).await;
+    let status: Value = serde_json::from_slice(&std::fs::read(parent.folder(&id).join("status.json")).unwrap()).unwrap();
+    let keeper = i32::try_from(status["keeper"]["pid"].as_u64().unwrap()).unwrap();
+    // As after the death of the session: nobody looks any more.
+    let folder = parent.folder(&id);
+    parent.delegation.detach_all();
+    drop(parent);
+    nix::sys::signal::kill(nix::unistd::Pid::from_raw(keeper), nix::sys::signal::Signal::SIGKILL).unwrap();
+    let swept = zapmyco(&home, &["jobs", "sweep"]).await;
+    until_true("nothing left", || processes::of_home(&home.root()).iter().all(|process| process.state == 'Z')).await;
+    assert!(swept.code == 0 || swept.stdout.contains("nothing is left now\n"), "{swept:?}");
+    assert!(folder.join("end.json").exists());
+    assert_eq!(zapmyco(&home, &["jobs", "sweep"]).await.stdout, "nothing was left behind\n");
+}
+
+/// Decision 19, decision 20, R340, R364
+#[tokio::test]
+async fn subagent_commands_need_a_session_and_check_their_input() {
+    let home = Home::new();
+    let without = zapmyco(&home, &["subagent", "list"]).await;
+    assert_eq!(without.code, 2);
+    assert!(without.stderr.contains("ZAPMYCO_SESSION"), "{without:?}");
+    let list = zapmyco(&home, &["subagent", "list", "--session", "ci"]).await;
+    assert_eq!((list.code, list.stdout.as_str()), (0, "[SubAgent] 当前没有子代理\n"));
+    let poll = zapmyco(&home, &["subagent", "poll", "--session", "ci"]).await;
+    assert_eq!((poll.code, poll.stdout.as_str()), (0, "[SubAgent] 当前没有子代理\n"));
+    let unknown = zapmyco(&home, &["subagent", "poll", "--session", "ci", "../x", "sa_20260606_a1b2c3d4"]).await;
+    assert_eq!(unknown.code, 11);
+    assert_eq!(unknown.stdout, "../x: ID 不存在\n---\nsa_20260606_a1b2c3d4: ID 不存在\n");
+    let wait = zapmyco(&home, &["subagent", "poll", "--session", "ci", "--wait", "-5"]).await;
+    assert_eq!((wait.code, wait.stderr.as_str()), (2, "zapmyco: wait_secs 必须是 0 到 30 之间的数字，收到: -5\n"));
+    let kill = zapmyco(&home, &["subagent", "kill", "--session", "ci", "x"]).await;
+    assert_eq!((kill.code, kill.stdout.as_str()), (11, "[SubAgent] 已终止 0 个子代理:\n  x: ID 不存在\n"));
+    let empty = zapmyco(&home, &["subagent", "spawn", "--session", "ci", " "]).await;
+    assert_eq!((empty.code, empty.stderr.as_str()), (1, "zapmyco: spawn 时 task 不能为空\n"));
+    assert!(!home.root().join("subagents").exists());
+    let inside = {
+        let mut command = home.command();
+        command.args(["subagent", "spawn", "--session", "ci", "x"]).env("ZAPMYCO_SUBAGENT", "sa_20260606_a1b2c3d4");
+        tokio::task::spawn_blocking(move || crate::support::finish(&mut command)).await.unwrap()
+    };
+    assert_eq!(inside.code, 2);
+    assert!(inside.stderr.contains("subagent spawn is not available inside a subagent, do not retry"), "{inside:?}");
+}
+
+/// A running session's children can be followed by name too: list, poll and kill see a named session as the tool does.
+#[tokio::test]
+async fn a_named_session_is_followed_from_a_shell() {
+    let home = Home::new();
+    let session = SessionId::from_name("ci-1").unwrap();
+    let parent = parent(&home).session(&session).without_store().build();
+    let done = parent.spawn("echo fine").await;
+    parent.ended(&done).await;
+    let text = zapmyco(&home, &["subagent", "poll", "--session", "ci-1"]).await;
+    assert_eq!(text.code, 0, "{text:?}");
+    assert_eq!(text.stdout, format!("{}\n", parent.ended(&done).await));
+    let failed = parent.spawn("exit 1").await;
+    parent.ended(&failed).await;
+    assert_eq!(zapmyco(&home, &["subagent", "poll", "--session", "ci-1", &failed, "--json"]).await.code, 1);
+    home.write(".zapmyco/settings.toml", "[limits]\npoll_base_wait = \"50ms\"\n");
+    let slow = parent.spawn("sleep 600").await;
+    let running = zapmyco(&home, &["subagent", "poll", "--session", "ci-1", &slow]).await;
+    assert_eq!(running.code, 10, "{running:?}");
+    assert!(running.stdout.starts_with("[SubAgent] 1/1 仍在运行 (已等待 "), "{running:?}");
+    let list: JobList = json_of(&zapmyco(&home, &["subagent", "list", "--session", "ci-1", "--json"]).await);
+    assert_eq!(list.jobs.len(), 3);
+    let killed = zapmyco(&home, &["subagent", "kill", "--session", "ci-1", &slow, "--json"]).await;
+    assert_eq!(killed.code, 0);
+    assert_eq!(json_of::<Value>(&killed)["jobs"][0]["end_cause"], "stopped_by_person");
+}

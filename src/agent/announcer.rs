@@ -21,11 +21,17 @@ impl Announcer {
 
     /// Writes the event to the log, then shows it. What cannot be saved is not shown.
     pub async fn announce(&self, kind: EventKind) -> Result<(), StoreError> {
-        if let Some((name, data)) = kind.logged() {
-            self.store.append_event(&self.session, name, data).await?;
-        }
+        self.log(&kind).await?;
         self.show(kind);
         Ok(())
+    }
+
+    /// Only writes the event to the log; for events that are saved together with something else and shown then.
+    pub async fn log(&self, kind: &EventKind) -> Result<(), StoreError> {
+        match kind.logged() {
+            Some((name, data)) => self.store.append_event(&self.session, name, data).await.map(|_| ()),
+            None => Ok(()),
+        }
     }
 
     /// For events that are not logged: parts of an answer, and messages, which are saved as such.

@@ -3,11 +3,11 @@
 //! The stored form is read and written only here. Whatever a killed process left behind, `restore` gives a history
 //! that a provider accepts.
 
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::{BTreeSet, HashSet, VecDeque};
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::agent::event::InputSource;
 use crate::clock;
@@ -21,6 +21,9 @@ const VERSION: u64 = 1;
 /// What the model reads in place of a result that nobody knows.
 pub(crate) const INTERRUPTED: &str = "Interrupted, result unknown: the program was stopped before this call reported its end. \
     It may have taken effect in part or in full; look before you repeat it.";
+
+/// Stands in for a lost first message: a conversation must begin with a user message.
+const LOST_BEGINNING: &str = "<context name=\"history\">\nThe beginning of this conversation is lost.\n</context>";
 
 /// Why a stored history cannot be used at all.
 #[derive(Debug, thiserror::Error)]
@@ -53,6 +56,8 @@ pub(crate) struct Entry {
 pub(crate) struct History {
     entries: Vec<Entry>,
     next_seq: i64,
+    /// Ids of all calls: some servers count from zero in every answer, and providers refuse an id that comes twice.
+    call_ids: HashSet<String>,
 }
 
 /// A history as read back, and what a person should know about it.
@@ -128,9 +133,26 @@ impl History {
         &self.entries
     }
 
-    /// Position of the last message; -1 before the first.
-    pub fn last_position(&self) -> i64 {
-        self.next_seq - 1
+    /// The answer as a history can hold it: from the assistant, every call with an id of its own in this session and
+    /// an object as input.
+    pub fn well_formed(&self, message: Message) -> Message {
+        let mut fresh = HashSet::new();
+        let mut number = self.call_ids.len();
+        let mut blocks = message.blocks;
+        for block in &mut blocks {
+            let Block::ToolUse { id, input, .. } = block else { continue };
+            while id.is_empty() || self.call_ids.contains(id.as_str()) || fresh.contains(id.as_str()) {
+                number += 1;
+                *id = format!("call_{number}");
+            }
+            fresh.insert(id.clone());
+            if input.is_null() {
+                *input = json!({});
+            } else if !input.is_object() {
+                *input = json!({ NOT_AN_OBJECT: input.take() });
+            }
+        }
+        Message { role: Role::Assistant, blocks }
     }
 
     /// The stored form of what is about to be appended.
@@ -151,6 +173,7 @@ impl History {
     /// Appends what has been saved.
     pub fn push(&mut self, entries: Vec<Entry>) {
         self.next_seq += i64::try_from(entries.len()).unwrap_or(i64::MAX);
+        self.call_ids.extend(entries.iter().flat_map(|entry| entry.message.tool_uses()).map(|(id, ..)| id.to_owned()));
         self.entries.extend(entries);
     }
 
@@ -205,8 +228,22 @@ impl History {
             }
             entries.push(entry);
         }
-        Ok(Restored { history: Self { entries, next_seq }, notices })
+        if entries.first().is_some_and(|entry| entry.message.role == Role::Assistant) {
+            notices.push("the beginning of the stored history is missing".to_owned());
+            entries.insert(0, Entry::input(InputSource::Context, LOST_BEGINNING, Vec::new()));
+        }
+        let call_ids = entries.iter().flat_map(|entry| entry.message.tool_uses()).map(|(id, ..)| id.to_owned()).collect();
+        Ok(Restored { history: Self { entries, next_seq, call_ids }, notices })
     }
+}
+
+/// Key under which the history keeps an input that is not an object; providers accept nothing else than objects.
+const NOT_AN_OBJECT: &str = "input_that_is_not_an_object";
+
+/// The input of a call as the model wrote it.
+pub(crate) fn original_input(input: &Value) -> &Value {
+    let only_key = input.as_object().is_some_and(|all| all.len() == 1);
+    input.get(NOT_AN_OBJECT).filter(|_| only_key).unwrap_or(input)
 }
 
 /// The result of a call as the history holds it.

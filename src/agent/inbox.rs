@@ -12,6 +12,10 @@ use tokio::sync::Notify;
 use crate::agent::event::InputSource;
 use crate::ids::JobId;
 
+/// Messages that are read at once; more wait for the next step. Notices share the room of one, and each must keep at
+/// least its head, which says where the whole is.
+const DELIVERY_MAX: usize = 100;
+
 /// How soon a message wants to be read (R260). A running turn takes entries up to `Next` between its steps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Urgency {
@@ -134,7 +138,8 @@ impl Inbox {
         Ok(())
     }
 
-    /// The most urgent messages: all of one urgency, which are neighbours by construction (R256). `None` when empty.
+    /// The most urgent messages, all of one urgency, which are neighbours by construction (R256); at most a hundred.
+    /// `None` when empty.
     pub fn take(&self) -> Option<Delivery> {
         self.prune();
         let mut queue = self.queue();
@@ -142,7 +147,7 @@ impl Inbox {
         self.delivery(&mut queue, urgency)
     }
 
-    /// What may join a running turn: everything up to `urgency`, in order.
+    /// What may join a running turn: everything up to `urgency`, in order; at most a hundred.
     pub fn take_up_to(&self, urgency: Urgency) -> Option<Delivery> {
         self.prune();
         self.delivery(&mut self.queue(), urgency)
@@ -193,7 +198,7 @@ impl Inbox {
     }
 
     fn delivery(&self, queue: &mut Queue, urgency: Urgency) -> Option<Delivery> {
-        let count = queue.entries.partition_point(|entry| entry.urgency <= urgency);
+        let count = queue.entries.partition_point(|entry| entry.urgency <= urgency).min(DELIVERY_MAX);
         let entries: Vec<Entry> = queue.entries.drain(..count).collect();
         (!entries.is_empty()).then(|| Delivery { entries, origin: Some(self.clone()) })
     }

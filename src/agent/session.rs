@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use futures_util::future::join_all;
 use serde::Serialize;
 use serde_json::Value;
 
@@ -19,7 +20,7 @@ use crate::config::Limits;
 use crate::ids::{JobId, SessionId};
 use crate::models::{Model, Prefix, Usage};
 use crate::permissions::decide::Policy;
-use crate::store::{EventRow, MessageRow, SessionRow, Store, StoreError};
+use crate::store::{MessageRow, SessionRow, Store, StoreError};
 
 /// What a session is made of. `app` builds all of it.
 pub struct SessionParts {
@@ -115,8 +116,13 @@ impl Session {
             created_at: now,
             updated_at: now,
         };
-        parts.store.create_session(row).await?;
-        session.start(false, Vec::new()).await?;
+        let started = session.started(false);
+        // Sent together, written in one transaction, in this order.
+        let (created, logged) = tokio::join!(parts.store.create_session(row), session.announcer.log(&started));
+        created?;
+        logged?;
+        session.announcer.show(started);
+        session.tell(parts.notices.clone()).await?;
         Ok(session)
     }
 
@@ -134,7 +140,7 @@ impl Session {
         });
         let mut session = Self::assemble(parts, history, record)?;
         session.titled = !row.title.is_empty();
-        session.pending_context = changed_context(&session.history, std::mem::take(&mut session.parts.context));
+        session.pending_context = changed_context(&session.history, std::mem::take(&mut session.pending_context));
         let (model, mode) = (session.parts.model.name(), session.parts.policy.mode().as_str());
         if row.model != model {
             session.parts.store.set_model(&id, model).await?;
@@ -143,7 +149,9 @@ impl Session {
             session.parts.store.set_mode(&id, mode).await?;
         }
         session.repair().await?;
-        session.start(true, notices).await?;
+        session.announcer.announce(session.started(true)).await?;
+        notices.extend(session.parts.notices.iter().cloned());
+        session.tell(notices).await?;
         Ok(session)
     }
 
@@ -203,16 +211,18 @@ impl Session {
         })
     }
 
-    async fn start(&self, resumed: bool, notices: Vec<String>) -> Result<(), StoreError> {
-        let started = EventKind::SessionStarted {
+    fn started(&self, resumed: bool) -> EventKind {
+        EventKind::SessionStarted {
             cwd: self.parts.cwd.display().to_string(),
             model: self.parts.model.name().to_owned(),
             tools: self.parts.toolbox.names(),
             mode: self.parts.policy.mode(),
             resumed,
-        };
-        self.announcer.announce(started).await?;
-        for text in notices.into_iter().chain(self.parts.notices.iter().cloned()) {
+        }
+    }
+
+    async fn tell(&self, notices: Vec<String>) -> Result<(), StoreError> {
+        for text in notices {
             self.announcer.announce(EventKind::Notice { text }).await?;
         }
         Ok(())
@@ -220,17 +230,36 @@ impl Session {
 
     /// Saves what is to be appended, together with the state if it has changed; in the history only when saved.
     pub(super) async fn commit(&mut self, entries: Vec<Entry>) -> Result<(), StoreError> {
+        self.commit_with(entries, None, &[]).await
+    }
+
+    /// As `commit`; the title and the log of what will be announced are sent along, so that the store can write all of
+    /// it in one transaction.
+    pub(super) async fn commit_with(&mut self, entries: Vec<Entry>, title: Option<String>, events: &[EventKind]) -> Result<(), StoreError> {
         let rows: Vec<MessageRow> = self.history.rows(&entries);
         let record = self.state.record();
+        let changed = (record != self.saved_state).then(|| state_value(&record));
         let (store, id) = (&self.parts.store, &self.parts.id);
-        if record == self.saved_state {
-            store.append_messages(id, rows).await?;
-        } else {
-            store.append_messages_and_state(id, rows, &state_value(&record)).await?;
-            self.saved_state = record;
-        }
+        let append = async {
+            match &changed {
+                Some(state) => store.append_messages_and_state(id, rows, state).await,
+                None => store.append_messages(id, rows).await,
+            }
+        };
+        let name = async {
+            match &title {
+                Some(title) => store.set_title(id, title).await,
+                None => Ok(()),
+            }
+        };
+        let log = join_all(events.iter().map(|event| self.announcer.log(event)));
+        let (appended, named, logged) = tokio::join!(append, name, log);
+        appended?;
+        self.saved_state = record;
         self.history.push(entries);
-        Ok(())
+        named?;
+        self.titled |= title.is_some();
+        logged.into_iter().collect()
     }
 
     /// Gives the calls of the last answer that have no result one: what the log knows of them, else "unknown". Needed
@@ -251,13 +280,11 @@ impl Session {
     async fn logged_results(&self, open: &[String]) -> Result<BTreeMap<String, (String, bool)>, StoreError> {
         let mut known = BTreeMap::new();
         let mut after = 0;
-        let position = self.history.last_position();
         loop {
             let page = self.parts.store.events(&self.parts.id, after, EVENT_PAGE).await?;
             let Some(last) = page.last() else { return Ok(known) };
             after = last.seq;
-            let of_batch = |event: &&EventRow| event.data.get("position").and_then(Value::as_i64) == Some(position);
-            for event in page.iter().filter(|event| event.kind == CALL_RESULT).filter(of_batch) {
+            for event in page.iter().filter(|event| event.kind == CALL_RESULT) {
                 let text = |key: &str| event.data.get(key).and_then(Value::as_str);
                 if let (Some(id), Some(text)) = (text("call_id"), text("text"))
                     && open.iter().any(|open| open == id)
@@ -270,15 +297,10 @@ impl Session {
     }
 
     /// The first line a person or parent wrote becomes the session's title.
-    pub(super) async fn title(&mut self, text: &str) -> Result<(), StoreError> {
-        if self.titled {
-            return Ok(());
-        }
-        let line = text.lines().map(str::trim).find(|line| !line.is_empty()).unwrap_or_default();
-        let title: String = line.chars().take(TITLE_MAX).collect();
-        self.parts.store.set_title(&self.parts.id, &title).await?;
-        self.titled = true;
-        Ok(())
+    /// `None` when it has one.
+    pub(super) fn title_from(&self, text: &str) -> Option<String> {
+        let line = text.lines().map(str::trim).find(|line| !line.is_empty())?;
+        (!self.titled).then(|| line.chars().take(TITLE_MAX).collect())
     }
 
     /// Keeps what was refused, and that a refused tool worked after all.
@@ -298,6 +320,13 @@ impl Session {
                 }
             }
         }
+    }
+}
+
+impl Drop for Session {
+    /// A session that is gone reads nothing more; senders are told so.
+    fn drop(&mut self) {
+        self.parts.inbox.close();
     }
 }
 

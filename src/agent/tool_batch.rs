@@ -9,6 +9,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures_util::future::join_all;
 use serde_json::{Value, json};
 use tokio::task::{Id, JoinError, JoinSet};
 use tokio::time::Instant;
@@ -27,8 +28,8 @@ use crate::store::{Store, StoreError};
 
 /// Kind of the log record that keeps a finished call's result until the whole batch is saved.
 pub(crate) const CALL_RESULT: &str = "call_result";
-/// Beyond `stop_grace`: what a tool needs to hand over what it has after its processes are gone.
-const HANDOVER_TIME: Duration = Duration::from_secs(2);
+/// After a stop a call may use `stop_grace` for its processes and this many times `drain_time` to hand over what it has.
+const DRAINS: u32 = 4;
 /// All results of one batch together may have this many times the size of one.
 const BATCH_FACTOR: u64 = 4;
 /// Letters of an unknown name that are compared.
@@ -61,8 +62,6 @@ pub(crate) struct CallEnd {
 /// What a batch needs of its session.
 pub(crate) struct Batch<'a> {
     pub session: &'a SessionId,
-    /// Position of the message that holds the calls: ids of calls may repeat in a session, positions do not.
-    pub position: i64,
     pub cwd: &'a Path,
     pub toolbox: &'a ToolBox,
     pub policy: &'a Policy,
@@ -122,7 +121,7 @@ impl Batch<'_> {
                     }
                 }
                 () = self.cancel.cancelled(), if given_up_at.is_none() => {
-                    given_up_at = Some(Instant::now() + self.limits.stop_grace + HANDOVER_TIME);
+                    given_up_at = Some(Instant::now() + self.limits.stop_grace + self.limits.drain_time * DRAINS);
                 }
                 // Leaving the loop drops the tasks, which ends them.
                 () = until(given_up_at), if given_up_at.is_some() => break,
@@ -229,20 +228,13 @@ impl Batch<'_> {
         structured: Option<Value>,
         batch: usize,
     ) -> Result<(), StoreError> {
-        if batch > 1 {
-            let record = json!({ "version": 1, "position": self.position, "call_id": end.id, "text": end.text, "is_error": end.is_error });
-            self.store.append_event(self.session, CALL_RESULT, record).await?;
-        }
         let (call_id, name) = (end.id.clone(), end.name.clone());
-        if end.denied {
-            let denied = EventKind::PermissionDenied {
-                call_id: call_id.clone(),
-                name: name.clone(),
-                input: call.input.clone(),
-                message: end.text.clone(),
-            };
-            self.announcer.announce(denied).await?;
-        }
+        let denied = end.denied.then(|| EventKind::PermissionDenied {
+            call_id: call_id.clone(),
+            name: name.clone(),
+            input: call.input.clone(),
+            message: end.text.clone(),
+        });
         let ended = EventKind::ToolEnded {
             call_id,
             name,
@@ -251,7 +243,22 @@ impl Batch<'_> {
             preview: end.text.chars().take(PREVIEW_MAX).collect(),
             structured,
         };
-        self.announcer.announce(ended).await
+        let keep = async {
+            if batch > 1 {
+                let record = json!({ "version": 1, "call_id": end.id, "text": end.text, "is_error": end.is_error });
+                self.store.append_event(self.session, CALL_RESULT, record).await?;
+            }
+            Ok(())
+        };
+        let events: Vec<EventKind> = denied.into_iter().chain([ended]).collect();
+        // Sent together, written in one transaction.
+        let (kept, logged) = tokio::join!(keep, join_all(events.iter().map(|event| self.announcer.log(event))));
+        kept?;
+        logged.into_iter().collect::<Result<(), StoreError>>()?;
+        for event in events {
+            self.announcer.show(event);
+        }
+        Ok(())
     }
 
     /// Gives the calls that did not end their result, and bounds the whole.

@@ -1,22 +1,22 @@
 //! One turn: request, stream, tool batch, what joins from the inbox between steps, and the limits.
 
-use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Instant;
 
 use futures_util::StreamExt;
-use serde_json::{Value, json};
+use serde_json::Value;
 use tokio_util::sync::CancellationToken;
 
 use crate::agent::event::{EventKind, InputSource, TurnCause, TurnEnd};
-use crate::agent::history::{Entry, result_block};
-use crate::agent::inbox::{Delivery, Urgency};
+use crate::agent::history::{Entry, original_input, result_block};
+use crate::agent::inbox::{Delivery, Input, Urgency};
 use crate::agent::session::Session;
 use crate::agent::shorten::{fair_share, shortened};
 use crate::agent::tool_batch::{Batch, Call};
 use crate::ids::JobId;
-use crate::models::{Block, Message, ModelError, ModelErrorKind, ModelEvent, Reply, Request, Role, StopReason, ToolUse, Usage};
+use crate::models::{Block, Message, ModelError, ModelErrorKind, ModelEvent, Reply, Request, StopReason, ToolUse, Usage};
 use crate::store::StoreError;
+use crate::text::incoming;
 
 /// What a turn has so far.
 #[derive(Default)]
@@ -107,18 +107,22 @@ impl Session {
     async fn accept(&mut self, delivery: Delivery, first: bool) -> Result<(), StoreError> {
         let inputs = joined(&delivery, self.parts.limits.notice_max);
         let context = self.pending_context.iter().map(|text| Entry::input(InputSource::Context, text.clone(), Vec::new()));
-        let own = inputs.iter().map(|input| Entry::input(input.source, input.text.clone(), input.about.clone()));
+        let own = inputs.iter().map(|input| Entry::input(input.source, as_read(input, first), input.about.clone()));
         let entries = context.chain(own).collect();
-        self.commit(entries).await?;
+        let title = inputs.first().filter(|_| first).and_then(|input| self.title_from(&input.text));
+        let events: Vec<EventKind> = inputs
+            .into_iter()
+            .enumerate()
+            .map(|(place, Joined { source, text, .. })| match place {
+                0 if first => EventKind::TurnStarted { source, text },
+                _ => EventKind::InputJoined { source, text },
+            })
+            .collect();
+        self.commit_with(entries, title, &events).await?;
         self.pending_context.clear();
         delivery.confirm();
-        for (place, Joined { source, text, .. }) in inputs.into_iter().enumerate() {
-            if first && place == 0 {
-                self.title(&text).await?;
-                self.announcer.announce(EventKind::TurnStarted { source, text }).await?;
-            } else {
-                self.announcer.announce(EventKind::InputJoined { source, text }).await?;
-            }
+        for event in events {
+            self.announcer.show(event);
         }
         Ok(())
     }
@@ -206,7 +210,7 @@ impl Session {
 
     async fn keep_answer(&mut self, reply: Reply, progress: &mut Progress) -> Result<Reply, StoreError> {
         let Reply { message, usage, stop } = reply;
-        let message = well_formed(message);
+        let message = self.history.well_formed(message);
         self.count(usage, progress);
         progress.steps += 1;
         self.steps += 1;
@@ -231,7 +235,6 @@ impl Session {
     async fn run_batch(&mut self, calls: &[Call], cancel: &CancellationToken) -> Result<(), StoreError> {
         let batch = Batch {
             session: &self.parts.id,
-            position: self.history.last_position(),
             cwd: &self.parts.cwd,
             toolbox: &self.parts.toolbox,
             policy: &self.parts.policy,
@@ -277,7 +280,7 @@ impl Session {
             "{limit} for this task is reached. No more tools can be called. Write your final report now: what is done, what you \
              found, and what is still open."
         );
-        self.accept(crate::agent::inbox::Input::new(InputSource::Limit, text).into(), false).await?;
+        self.accept(Input::new(InputSource::Limit, text).into(), false).await?;
         match self.request(ToolUse::Forbidden, progress, cancel).await? {
             Answer::Complete(reply) => {
                 self.leave_calls(&calls_of(&reply.message), "not run: the limit for this task is reached").await?;
@@ -318,38 +321,22 @@ fn joined(delivery: &Delivery, notice_max: u64) -> Vec<Joined> {
     all
 }
 
-fn calls_of(message: &Message) -> Vec<Call> {
-    let call = |(id, name, input): (&str, &str, &Value)| Call {
-        id: id.to_owned(),
-        name: name.to_owned(),
-        // What `well_formed` has wrapped is shown to the batch as it came.
-        input: input.get(NOT_AN_OBJECT).filter(|_| input.as_object().is_some_and(|all| all.len() == 1)).unwrap_or(input).clone(),
-    };
-    message.tool_uses().map(call).collect()
-}
-
-/// Key under which the history keeps an input that is not an object; providers accept nothing else than objects.
-const NOT_AN_OBJECT: &str = "input_that_is_not_an_object";
-
-/// The answer as the history can hold it: from the assistant, every call with an id of its own and an object as input.
-fn well_formed(message: Message) -> Message {
-    let mut known = BTreeSet::new();
-    let mut number = 0;
-    let mut blocks = message.blocks;
-    for block in &mut blocks {
-        let Block::ToolUse { id, input, .. } = block else { continue };
-        while id.is_empty() || known.contains(id.as_str()) {
-            number += 1;
-            *id = format!("call_{number}");
-        }
-        known.insert(id.clone());
-        if input.is_null() {
-            *input = json!({});
-        } else if !input.is_object() {
-            *input = json!({ NOT_AN_OBJECT: input.take() });
+/// What the model reads: a message that comes while it works says so (R225, R226), one that begins a turn is bare (R227).
+/// Notices bring their own frame.
+fn as_read(input: &Joined, first: bool) -> String {
+    match input.source {
+        InputSource::User if !first => incoming::user_steer(&input.text),
+        InputSource::Subagent if !first => incoming::coordinator_steer(&input.text),
+        InputSource::User | InputSource::Subagent | InputSource::TaskNotification | InputSource::Context | InputSource::Limit => {
+            input.text.clone()
         }
     }
-    Message { role: Role::Assistant, blocks }
+}
+
+fn calls_of(message: &Message) -> Vec<Call> {
+    let call =
+        |(id, name, input): (&str, &str, &Value)| Call { id: id.to_owned(), name: name.to_owned(), input: original_input(input).clone() };
+    message.tool_uses().map(call).collect()
 }
 
 fn ended_early() -> ModelError {

@@ -5,7 +5,7 @@ use std::ffi::OsString;
 use clap::builder::styling::{AnsiColor, Styles};
 use clap::{ColorChoice, CommandFactory, Parser, Subcommand};
 
-use crate::cli::{config, demo, manual, report, run};
+use crate::cli::{config, demo, jobs, manual, report, run, subagent};
 
 const STYLES: Styles = Styles::styled()
     .header(AnsiColor::Green.on_default().bold())
@@ -51,6 +51,8 @@ pub enum Command {
     Run(Box<run::RunArguments>),
     Demo(demo::DemoArguments),
     Config(config::ConfigArgs),
+    Subagent(Box<subagent::SubagentArguments>),
+    Jobs(jobs::JobsArguments),
     Completions(manual::CompletionsArguments),
     Man(manual::ManArguments),
 }

@@ -49,7 +49,7 @@ pub(crate) fn settings_error(error: &SettingsError) -> CommandError {
     CommandError::from_error(Exit::Usage, error).with_hint(error.remedy())
 }
 
-fn load(environment: &Environment) -> Result<Settings, CommandError> {
+pub(crate) fn load(environment: &Environment) -> Result<Settings, CommandError> {
     let cwd = std::env::current_dir().map_err(|error| CommandError::usage(format!("the working directory is gone: {error}")))?;
     let root = environment.storage_root().map_err(|error| CommandError::from_error(Exit::Usage, &error))?;
     let settings = Settings::load(Sources {

@@ -1,1 +1,353 @@
-//! List, show, output, kill and sweep jobs from a shell.
+//! Jobs from a shell: list, show, output, kill, sweep; for one session or for all. Works from the folders alone, so it
+//! needs neither a database nor valid settings.
+
+use clap::{Args, Subcommand};
+use serde_json::json;
+
+use super::report::{CommandError, Exit, print_notice, print_out, print_out_bytes};
+use crate::config::{Environment, Layout, Stream};
+use crate::ids::{JobId, JobKind, SessionId};
+use crate::subagents::answers::{self, Ended};
+use crate::subagents::detached::stop_all;
+use crate::subagents::folders::{self, Found, JobError, Scan};
+use crate::subagents::job::{Job, JobList, JobView};
+use crate::subagents::output;
+use crate::subagents::sweep::{SweepReport, sweep_all};
+use crate::text::fold::harmless;
+use crate::text::units::{exit_status, one_line, size};
+
+/// Subagents and background commands: what runs and what ran.
+#[derive(Args, Clone, Debug)]
+#[command(after_help = EXAMPLES)]
+pub struct JobsArguments {
+    #[command(subcommand)]
+    pub command: JobsCommand,
+}
+
+const EXAMPLES: &str = "\
+Examples:
+  zapmyco jobs list                        all sessions, oldest first
+  zapmyco jobs list --session ci --json    one session, for scripts
+  zapmyco jobs output sa_20260606_a1b2c3d4 --tail 20
+  zapmyco jobs kill sa_20260606_a1b2c3d4
+  zapmyco jobs sweep                       exit 0: nothing was left behind
+
+Exit codes: 0 done; 1 kill left something, or sweep found something; 11 unknown id";
+
+#[derive(Subcommand, Clone, Debug)]
+pub enum JobsCommand {
+    /// List jobs by start time
+    List {
+        #[command(flatten)]
+        scope: Scope,
+        /// As {"jobs": [...]}
+        #[arg(long)]
+        json: bool,
+    },
+    /// Everything about one job
+    Show {
+        id: String,
+        #[command(flatten)]
+        scope: Scope,
+        /// As one JSON object
+        #[arg(long)]
+        json: bool,
+    },
+    /// What a job has written: raw bytes, made harmless when stdout is a terminal
+    Output {
+        id: String,
+        /// The other stream
+        #[arg(long)]
+        stderr: bool,
+        /// Only the last N lines
+        #[arg(long, value_name = "N")]
+        tail: Option<usize>,
+        #[command(flatten)]
+        scope: Scope,
+        /// As one JSON object with the text in it
+        #[arg(long)]
+        json: bool,
+    },
+    /// End jobs and everything they started
+    Kill {
+        #[arg(required = true, value_name = "ID")]
+        ids: Vec<String>,
+        #[command(flatten)]
+        scope: Scope,
+        /// As {"jobs": [...], "unknown": [...]}
+        #[arg(long)]
+        json: bool,
+    },
+    /// Settle what died hard, end what was left behind, and prove that nothing is left; exit 1 when something was found
+    Sweep {
+        /// As one JSON object
+        #[arg(long)]
+        json: bool,
+    },
+}
+
+/// Which sessions.
+#[derive(Args, Clone, Debug)]
+pub struct Scope {
+    /// Only this session: a name, or a complete `sess_` id
+    #[arg(long, value_name = "SESSION", conflicts_with = "all")]
+    pub session: Option<String>,
+    /// All sessions (the default)
+    #[arg(long)]
+    pub all: bool,
+}
+
+pub fn run(arguments: &JobsArguments, environment: &Environment) -> Result<Exit, CommandError> {
+    let layout = layout(environment)?;
+    match &arguments.command {
+        JobsCommand::List { scope, json } => list(&layout, scope, *json),
+        JobsCommand::Show { id, scope, json } => show(&layout, id, scope, *json),
+        JobsCommand::Output { id, stderr, tail, scope, json } => {
+            let stream = if *stderr { Stream::Stderr } else { Stream::Stdout };
+            output_of(&layout, id, scope, stream, *tail, *json)
+        }
+        JobsCommand::Kill { ids, scope, json } => kill(&layout, ids, scope, *json),
+        JobsCommand::Sweep { json } => sweep(&layout, *json),
+    }
+}
+
+pub(super) fn layout(environment: &Environment) -> Result<Layout, CommandError> {
+    environment.storage_root().map(Layout::new).map_err(|error| CommandError::from_error(Exit::Usage, &error))
+}
+
+pub(super) fn state_error(error: &JobError) -> CommandError {
+    CommandError::from_error(Exit::StateLost, error)
+}
+
+impl Scope {
+    fn session(&self) -> Result<Option<SessionId>, CommandError> {
+        self.session.as_deref().map(SessionId::from_name).transpose().map_err(|error| CommandError::from_error(Exit::Usage, &error))
+    }
+
+    fn scan(&self, layout: &Layout) -> Result<Scan, CommandError> {
+        match self.session()? {
+            Some(session) => folders::scan_session(layout, &session),
+            None => folders::scan_all(layout),
+        }
+        .map_err(|error| state_error(&error))
+    }
+
+    /// A text that is no id is unknown and never becomes a path.
+    fn find(&self, layout: &Layout, text: &str) -> Result<Option<Found>, JobError> {
+        let Ok(id) = JobId::parse(text) else { return Ok(None) };
+        if id.kind() == JobKind::LocalAgent {
+            return Ok(None);
+        }
+        match self.session.as_deref().map(SessionId::from_name) {
+            None => folders::find_anywhere(layout, &id),
+            Some(Err(_)) => Ok(None),
+            Some(Ok(session)) => match folders::read_job(layout, &session, &id) {
+                Ok(found) => Ok(Some(found)),
+                Err(error) if error.is_absent() => Ok(None),
+                Err(error) => Err(error),
+            },
+        }
+    }
+
+    fn must_find(&self, layout: &Layout, text: &str) -> Result<Job, CommandError> {
+        self.session()?;
+        let found = self.find(layout, text).map_err(|error| state_error(&error))?;
+        found.map(|found| found.job).ok_or_else(|| unknown(text))
+    }
+}
+
+fn unknown(text: &str) -> CommandError {
+    CommandError::new(Exit::UnknownId, format!("there is no job `{}`", one_line(text, 80)))
+        .with_hint("`zapmyco jobs list` shows all there are")
+}
+
+pub(super) fn print_json(value: &impl serde::Serialize) -> Result<(), CommandError> {
+    let text = serde_json::to_string_pretty(value).map_err(|error| CommandError::from_error(Exit::Fault, &error))?;
+    print_out(&format!("{text}\n"))
+}
+
+fn list(layout: &Layout, scope: &Scope, json: bool) -> Result<Exit, CommandError> {
+    let scan = scope.scan(layout)?;
+    for problem in &scan.problems {
+        print_notice(&problem.to_string());
+    }
+    let jobs: Vec<JobView> = scan.found.iter().map(|found| found.job.view()).collect();
+    if json {
+        print_json(&JobList { jobs })?;
+    } else if jobs.is_empty() {
+        print_notice("there are no jobs");
+    } else {
+        print_out(&table(&jobs))?;
+    }
+    Ok(Exit::Done)
+}
+
+fn table(jobs: &[JobView]) -> String {
+    let width = jobs.iter().map(|job| job.session.as_str().len()).max().unwrap_or(0);
+    let mut text = format!("{:<20}  {:<9}  {:>8}  {:<19}  {:<width$}  TITLE\n", "ID", "STATUS", "DURATION", "STARTED", "SESSION");
+    for job in jobs {
+        text.push_str(&format!(
+            "{:<20}  {:<9}  {:>8}  {:<19}  {:<width$}  {}\n",
+            job.id.as_str(),
+            job.status,
+            format!("{:.1}s", job.duration_ms as f64 / 1000.0),
+            job.started_at.format("%Y-%m-%d %H:%M:%S"),
+            job.session.as_str(),
+            one_line(&job.title, 80)
+        ));
+    }
+    text
+}
+
+fn show(layout: &Layout, id: &str, scope: &Scope, json: bool) -> Result<Exit, CommandError> {
+    let job = scope.must_find(layout, id)?;
+    if json {
+        print_json(&job.view())?;
+    } else {
+        print_out(&described(&job))?;
+    }
+    Ok(Exit::Done)
+}
+
+fn described(job: &Job) -> String {
+    let view = job.view();
+    let (code, signal) = job.exit();
+    let mut lines = vec![("id", view.id.to_string()), ("session", view.session.to_string()), ("title", view.title.clone())];
+    let status = match job.cause().and_then(|cause| cause.detail()) {
+        Some(detail) => format!("{} ({detail})", view.status),
+        None => view.status.clone(),
+    };
+    lines.push(("status", status));
+    if !job.is_running() {
+        lines.push(("exit code", exit_status(code, signal)));
+    }
+    lines.extend(view.pid.map(|pid| ("pid", pid.to_string())));
+    lines.push(("started", view.started_at.to_rfc3339()));
+    lines.extend(view.ended_at.map(|at| ("ended", at.to_rfc3339())));
+    lines.push(("duration", format!("{:.3}s", view.duration_ms as f64 / 1000.0)));
+    for (name, stream) in [("stdout", &view.stdout), ("stderr", &view.stderr)] {
+        lines.push((name, format!("{} ({}, {} kept)", stream.path.display(), size(stream.bytes), size(stream.kept))));
+    }
+    lines.push(("directory", job.owner.cwd.display().to_string()));
+    lines.extend(view.left_over.iter().map(|left| ("left over", format!("PID {} ({}) {}", left.pid, left.state, left.command))));
+    lines.iter().map(|(name, value)| format!("{name:<10} {value}\n")).collect()
+}
+
+fn output_of(layout: &Layout, id: &str, scope: &Scope, stream: Stream, tail: Option<usize>, json: bool) -> Result<Exit, CommandError> {
+    let job = scope.must_find(layout, id)?;
+    let whole = output::read_all(&job, stream)
+        .map_err(|error| CommandError::state(format!("cannot read {}: {error}", job.folder.output(stream).display())))?;
+    let (head, end) = match tail {
+        Some(lines) => (Vec::new(), last_lines(&[whole.head, whole.tail].concat(), lines).to_vec()),
+        None => (whole.head, whole.tail),
+    };
+    if json {
+        let text = harmless(&[head, end].concat());
+        let count = job.count(stream);
+        print_json(&json!({
+            "schema_version": crate::subagents::job::JOB_VIEW_VERSION,
+            "id": job.id(),
+            "stream": if stream == Stream::Stdout { "stdout" } else { "stderr" },
+            "path": job.folder.output(stream),
+            "bytes": count.bytes,
+            "kept": count.kept,
+            "left_out": whole.left_out,
+            "bad_bytes": text.bad_bytes,
+            "text": text.text,
+        }))?;
+        return Ok(Exit::Done);
+    }
+    if whole.left_out > 0 && tail.is_none() {
+        print_notice(&format!("{} bytes in the middle were not kept", whole.left_out));
+    }
+    let bytes = [head, end].concat();
+    if std::io::IsTerminal::is_terminal(&std::io::stdout()) {
+        print_out(&harmless(&bytes).text)?;
+    } else {
+        print_out_bytes(&bytes)?;
+    }
+    Ok(Exit::Done)
+}
+
+fn last_lines(bytes: &[u8], lines: usize) -> &[u8] {
+    let body = bytes.strip_suffix(b"\n").unwrap_or(bytes);
+    let feeds = body.iter().enumerate().rev().filter(|(_, byte)| **byte == b'\n');
+    match lines.checked_sub(1) {
+        None => &[],
+        Some(skipped) => feeds.map(|(at, _)| at).nth(skipped).map_or(bytes, |at| &bytes[at + 1..]),
+    }
+}
+
+fn kill(layout: &Layout, ids: &[String], scope: &Scope, json: bool) -> Result<Exit, CommandError> {
+    scope.session()?;
+    let found = answers::once(ids).map(|text| (text, scope.find(layout, text))).collect();
+    report_kill(&stop_all(found), json)
+}
+
+/// Prints what became of each and gives the exit code of decision 20.
+pub(super) fn report_kill(outcomes: &[Ended], json: bool) -> Result<Exit, CommandError> {
+    if json {
+        let jobs: Vec<JobView> = outcomes
+            .iter()
+            .filter_map(|outcome| match outcome {
+                Ended::Before(job) | Ended::Now(job) => Some(job.view()),
+                Ended::Unknown(_) | Ended::Failed { .. } => None,
+            })
+            .collect();
+        print_json(&json!({"jobs": jobs, "unknown": unknown_ids(outcomes)}))?;
+    } else {
+        print_out(&format!("{}\n", answers::kill_text(outcomes)))?;
+    }
+    if !unknown_ids(outcomes).is_empty() {
+        return Ok(Exit::UnknownId);
+    }
+    let all_gone = outcomes.iter().all(|outcome| match outcome {
+        Ended::Before(job) | Ended::Now(job) => job.left_over().is_empty(),
+        Ended::Unknown(_) | Ended::Failed { .. } => false,
+    });
+    Ok(if all_gone { Exit::Done } else { Exit::Failed })
+}
+
+fn unknown_ids(outcomes: &[Ended]) -> Vec<&str> {
+    outcomes.iter().filter_map(|outcome| if let Ended::Unknown(text) = outcome { Some(text.as_str()) } else { None }).collect()
+}
+
+fn sweep(layout: &Layout, json: bool) -> Result<Exit, CommandError> {
+    let report = sweep_all(layout).map_err(|error| state_error(&error))?;
+    if json {
+        print_json(&report)?;
+    } else {
+        print_out(&swept(&report))?;
+    }
+    Ok(if report.is_clean() { Exit::Done } else { Exit::Failed })
+}
+
+fn swept(report: &SweepReport) -> String {
+    if report.is_clean() {
+        return "nothing was left behind\n".to_owned();
+    }
+    let mut lines = Vec::new();
+    lines.extend(report.settled.iter().map(|id| format!("settled: {id} is lost; its keeper had died without a record")));
+    lines.extend(report.ended.iter().map(|process| format!("ended: PID {} ({})", process.pid, one_line(&process.command, 80))));
+    lines.extend(report.removed.iter().map(|path| format!("removed: {} (never started)", path.display())));
+    lines.extend(report.problems.iter().map(|problem| format!("not understood: {problem}")));
+    lines.extend(report.left_over.iter().map(|process| format!("STILL THERE: PID {} ({})", process.pid, one_line(&process.command, 80))));
+    if report.left_over.is_empty() {
+        lines.push("nothing is left now".to_owned());
+    }
+    lines.join("\n") + "\n"
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_last_lines() {
+        assert_eq!(last_lines(b"a\nb\nc\n", 2), b"b\nc\n");
+        assert_eq!(last_lines(b"a\nb\nc", 1), b"c");
+        assert_eq!(last_lines(b"a\n", 5), b"a\n");
+        assert_eq!(last_lines(b"a\n", 0), b"");
+        assert_eq!(last_lines(b"", 3), b"");
+    }
+}

@@ -52,6 +52,8 @@ fn dispatch(command: Command) -> Result<Exit, CommandError> {
         Command::Run(arguments) => run::run(*arguments, Environment::read()),
         Command::Demo(arguments) => demo::run(arguments, Environment::read()),
         Command::Config(arguments) => config::run(&arguments),
+        Command::Subagent(arguments) => subagent::run(&arguments, &Environment::read()),
+        Command::Jobs(arguments) => jobs::run(&arguments, &Environment::read()),
         Command::Completions(arguments) => manual::completions(&arguments),
         Command::Man(arguments) => manual::man(&arguments),
     }

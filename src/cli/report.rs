@@ -180,8 +180,13 @@ pub fn print_plain(text: &str) {
 /// Writes the answer of a command to stdout. A closed pipe is the reader's way to say that it has enough: the command
 /// ends quietly with 141, as a program killed by SIGPIPE would.
 pub fn print_out(text: &str) -> Result<(), CommandError> {
+    print_out_bytes(text.as_bytes())
+}
+
+/// As [`print_out`], for bytes that need not be text.
+pub fn print_out_bytes(bytes: &[u8]) -> Result<(), CommandError> {
     let mut stdout = std::io::stdout().lock();
-    stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush()).map_err(stdout_error)
+    stdout.write_all(bytes).and_then(|()| stdout.flush()).map_err(stdout_error)
 }
 
 /// What a failed write to stdout means.

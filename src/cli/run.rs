@@ -432,7 +432,7 @@ pub fn prompt_text(arguments: &RunArguments) -> Result<String, CommandError> {
 /// Largest text taken from stdin, in bytes.
 const STDIN_MAX: u64 = 64 * crate::config::limits::MIB;
 
-fn read_stdin() -> Result<String, CommandError> {
+pub(super) fn read_stdin() -> Result<String, CommandError> {
     let mut bytes = Vec::new();
     std::io::stdin()
         .lock()

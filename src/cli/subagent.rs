@@ -1,1 +1,246 @@
-//! Spawn, poll, list and kill process subagents from a script.
+//! The four actions of the tool `subagent` for scripts, without a model: children of a named session that go on when the
+//! command ends, kept by their keepers. Same texts as the tool, or JSON.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use clap::{Args, Subcommand};
+use serde_json::{Value, json};
+
+use super::jobs::{layout, print_json, report_kill, state_error};
+use super::report::{CommandError, Exit, print_notice, print_out};
+use super::{config, guard, run};
+use crate::config::Environment;
+use crate::config::environment::{BASE_URL, MODEL, SESSION};
+use crate::ids::SessionId;
+use crate::permissions::Mode;
+use crate::subagents::answers::{self, Asked};
+use crate::subagents::delegation::SpawnError;
+use crate::subagents::detached::Detached;
+use crate::subagents::handover::ChildSettings;
+use crate::subagents::job::{Job, JobList, JobView};
+use crate::subagents::poll::extra_wait;
+use crate::text::subagent_replies::{TASK_EMPTY, listed, no_folder, no_start, spawned, wait_was_clamped};
+
+/// Start and follow subagents from a script.
+#[derive(Args, Clone, Debug)]
+#[command(after_help = EXAMPLES)]
+pub struct SubagentArguments {
+    #[command(subcommand)]
+    pub command: SubagentCommand,
+}
+
+const EXAMPLES: &str = "\
+Examples:
+  id=$(zapmyco subagent spawn --session ci --json \"review src/auth\" | jq -r .id)
+  while zapmyco subagent poll --session ci --wait 30; [ $? -eq 10 ]; do :; done
+  zapmyco subagent kill --session ci \"$id\"
+
+Exit codes:
+  spawn  0 started, 1 not
+  poll   0 all completed, 1 one ended otherwise, 10 still running, 11 unknown id
+  kill   0 nothing left, 1 otherwise, 11 unknown id";
+
+#[derive(Subcommand, Clone, Debug)]
+pub enum SubagentCommand {
+    /// Start a subagent and return at once with its id
+    Spawn(SpawnArguments),
+    /// Wait 5 seconds, and up to 30 more, for subagents to end; show status and output
+    Poll {
+        /// Without ids: all of the session
+        #[arg(value_name = "ID")]
+        ids: Vec<String>,
+        /// Seconds to wait beyond the usual 5 (0 to 30)
+        #[arg(long, value_name = "SECS", allow_hyphen_values = true)]
+        wait: Option<String>,
+        #[command(flatten)]
+        session: SessionArgument,
+        /// As {"jobs": [...], "unknown": [...]}
+        #[arg(long)]
+        json: bool,
+    },
+    /// List the subagents of the session
+    List {
+        #[command(flatten)]
+        session: SessionArgument,
+        /// As {"jobs": [...]}
+        #[arg(long)]
+        json: bool,
+    },
+    /// End subagents and everything they started
+    Kill {
+        #[arg(required = true, value_name = "ID")]
+        ids: Vec<String>,
+        #[command(flatten)]
+        session: SessionArgument,
+        /// As {"jobs": [...], "unknown": [...]}
+        #[arg(long)]
+        json: bool,
+    },
+}
+
+#[derive(Args, Clone, Debug)]
+pub struct SpawnArguments {
+    /// The whole task; `-` reads it from stdin
+    #[arg(value_name = "TASK", required_unless_present = "task_file", conflicts_with = "task_file")]
+    pub task: Option<String>,
+    /// Read the task from this file
+    #[arg(long, value_name = "FILE")]
+    pub task_file: Option<PathBuf>,
+    #[command(flatten)]
+    pub session: SessionArgument,
+    /// PROVIDER/MODEL, script:FILE or replay:FILE
+    #[arg(long, value_name = "MODEL")]
+    pub model: Option<String>,
+    /// Address of the provider, with or without /v1
+    #[arg(long, value_name = "URL")]
+    pub base_url: Option<String>,
+    /// default: reading is free; acceptEdits: file edits too; plan: reading only; yolo: everything
+    #[arg(long, value_name = "MODE", value_parser = |text: &str| text.parse::<Mode>().map_err(|error| error.to_string()))]
+    pub permission_mode: Option<Mode>,
+    /// As one JSON object
+    #[arg(long)]
+    pub json: bool,
+}
+
+#[derive(Args, Clone, Debug)]
+pub struct SessionArgument {
+    /// The session the subagents belong to: a name of letters, digits, `.`, `_`, `-` (default: ZAPMYCO_SESSION)
+    #[arg(long, value_name = "NAME")]
+    pub session: Option<String>,
+}
+
+impl SessionArgument {
+    fn id(&self, environment: &Environment) -> Result<SessionId, CommandError> {
+        let name = self.session.as_deref().or_else(|| environment.get(SESSION));
+        let name =
+            name.ok_or_else(|| CommandError::usage("no session is named").with_hint("give --session NAME, or set ZAPMYCO_SESSION"))?;
+        SessionId::from_name(name).map_err(|error| CommandError::from_error(Exit::Usage, &error))
+    }
+}
+
+pub fn run(arguments: &SubagentArguments, environment: &Environment) -> Result<Exit, CommandError> {
+    let open = |session: &SessionArgument| -> Result<(Detached, Arc<crate::config::Limits>), CommandError> {
+        let limits = Arc::new(config::load(environment)?.limits().clone());
+        Ok((Detached::new(layout(environment)?, limits.clone(), session.id(environment)?), limits))
+    };
+    match &arguments.command {
+        SubagentCommand::Spawn(spawn_arguments) => {
+            guard::refuse_inside_subagent(environment, false, "subagent spawn")?;
+            let (detached, _) = open(&spawn_arguments.session)?;
+            spawn(&detached, spawn_arguments, environment)
+        }
+        SubagentCommand::Poll { ids, wait, session, json } => {
+            let (detached, limits) = open(session)?;
+            let extra =
+                extra_wait(wait.clone().map(Value::String).as_ref(), &limits).map_err(|error| CommandError::usage(error.to_string()))?;
+            let ids = if ids.is_empty() { all_ids(&detached)? } else { ids.clone() };
+            let answers = detached.poll(&ids, extra.wait);
+            let clamped = extra.clamped.then(|| wait_was_clamped(extra.wait));
+            report_poll(&answers, &limits, clamped, *json)
+        }
+        SubagentCommand::List { session, json } => {
+            let (detached, _) = open(session)?;
+            let jobs = list(&detached)?;
+            if *json {
+                print_json(&JobList { jobs: jobs.iter().map(Job::view).collect() })?;
+            } else {
+                print_out(&format!("{}\n", answers::list_text(&jobs)))?;
+            }
+            Ok(Exit::Done)
+        }
+        SubagentCommand::Kill { ids, session, json } => {
+            let (detached, _) = open(session)?;
+            report_kill(&detached.kill(ids), *json)
+        }
+    }
+}
+
+fn list(detached: &Detached) -> Result<Vec<Job>, CommandError> {
+    let scan = detached.list().map_err(|error| state_error(&error))?;
+    for problem in &scan.problems {
+        print_notice(&problem.to_string());
+    }
+    Ok(scan.found.into_iter().map(|found| found.job).collect())
+}
+
+fn all_ids(detached: &Detached) -> Result<Vec<String>, CommandError> {
+    Ok(list(detached)?.iter().map(|job| job.id().to_string()).collect())
+}
+
+fn spawn(detached: &Detached, arguments: &SpawnArguments, environment: &Environment) -> Result<Exit, CommandError> {
+    let task = match (&arguments.task_file, arguments.task.as_deref()) {
+        (Some(path), _) => std::fs::read_to_string(path)
+            .map_err(|error| CommandError::usage(format!("cannot read the task from {}: {error}", path.display())))?,
+        (None, Some("-")) => run::read_stdin()?,
+        (None, task) => task.unwrap_or_default().to_owned(),
+    };
+    let cwd = std::env::current_dir().map_err(|error| CommandError::usage(format!("the working directory is gone: {error}")))?;
+    // The child is a run of its own: what is given here reaches it as its environment, where a person could have set it.
+    let mut variables = environment.all().to_vec();
+    let mut set = |name: &str, value: String| {
+        variables.retain(|(known, _)| known != name);
+        variables.push((name.into(), value.into()));
+    };
+    if let Some(model) = &arguments.model {
+        set(MODEL, with_absolute_file(model, &cwd));
+    }
+    if let Some(url) = &arguments.base_url {
+        set(BASE_URL, url.clone());
+    }
+    let child = ChildSettings { mode: arguments.permission_mode, ..ChildSettings::default() };
+    let started = detached.spawn(&task, cwd, Environment::from_pairs(variables), child).map_err(|error| spawn_error(&error))?;
+    if arguments.json {
+        print_json(&started.job.view())?;
+    } else {
+        print_out(&format!("{}\n", spawned(started.id.as_str(), &task, started.created_at)))?;
+    }
+    Ok(Exit::Done)
+}
+
+/// `script:FILE` and `replay:FILE` mean the caller's file, wherever the child looks from.
+fn with_absolute_file(model: &str, cwd: &std::path::Path) -> String {
+    for kind in ["script:", "replay:"] {
+        if let Some(file) = model.strip_prefix(kind) {
+            return format!("{kind}{}", cwd.join(file).display());
+        }
+    }
+    model.to_owned()
+}
+
+fn spawn_error(error: &SpawnError) -> CommandError {
+    let text = error.to_string();
+    let message = match error {
+        SpawnError::EmptyTask => TASK_EMPTY.to_owned(),
+        SpawnError::NulInTask { .. } | SpawnError::TooMany { .. } => text,
+        _ if error.is_folder() => no_folder(text.strip_prefix("folder: ").unwrap_or(&text)),
+        SpawnError::Handover(_) | SpawnError::Launch(_) | SpawnError::Job(_) | SpawnError::Interrupted => no_start(&text),
+    };
+    CommandError::failed(message)
+}
+
+/// Prints the answers and gives the exit code of decision 20.
+fn report_poll(answers: &[Asked], limits: &crate::config::Limits, clamped: Option<String>, json: bool) -> Result<Exit, CommandError> {
+    let jobs: Vec<&Job> =
+        answers.iter().filter_map(|answer| if let Asked::Found(job) = answer { Some(job.as_ref()) } else { None }).collect();
+    let unknown: Vec<&str> =
+        answers.iter().filter_map(|answer| if let Asked::Unknown(text) = answer { Some(text.as_str()) } else { None }).collect();
+    if json {
+        let views: Vec<JobView> = jobs.iter().map(|job| job.view()).collect();
+        print_json(&json!({"jobs": views, "unknown": unknown}))?;
+    } else {
+        let text = if answers.is_empty() { listed(&[]) } else { answers::poll_text(answers, limits) };
+        let text = clamped.map_or(text.clone(), |line| format!("{text}\n{line}"));
+        print_out(&format!("{text}\n"))?;
+    }
+    let broken = answers.iter().any(|answer| matches!(answer, Asked::Broken { .. }));
+    Ok(if !unknown.is_empty() {
+        Exit::UnknownId
+    } else if jobs.iter().any(|job| job.is_running()) {
+        Exit::StillRunning
+    } else if broken || jobs.iter().any(|job| job.word() != "completed") {
+        Exit::Failed
+    } else {
+        Exit::Done
+    })
+}

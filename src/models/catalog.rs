@@ -167,11 +167,13 @@ fn select_unnamed(choice: &Choice<'_>) -> Result<Selection, ModelChoiceError> {
     Ok(Selection::Remote(Box::new(resolved), Why { line, warnings }))
 }
 
-/// Every environment name that may hold a provider's key, ready-made and configured: shells do not get these (R332).
-pub fn key_variables(configured: &BTreeMap<String, ProviderSettings>) -> Vec<String> {
-    let ready_made = providers::ENTRIES.iter().flat_map(|entry| entry.key_names.iter().map(ToString::to_string));
-    let named = configured.values().filter_map(|provider| provider.api_key_env.clone());
-    ready_made.chain(named).collect()
+/// Every environment name that may hold a provider's key, ready-made or from the settings: left out of shells.
+pub fn key_variables(providers: &BTreeMap<String, ProviderSettings>) -> Vec<String> {
+    let ready_made = providers::ENTRIES.iter().flat_map(|entry| entry.key_names).map(|name| (*name).to_owned());
+    let mut names: Vec<String> = ready_made.chain(providers.values().filter_map(|settings| settings.api_key_env.clone())).collect();
+    names.sort();
+    names.dedup();
+    names
 }
 
 impl ResolvedModel {
@@ -659,6 +661,16 @@ mod tests {
         }
         let (model, _) = remote(choose(Some("anthropic/claude-x$4096"), None, "", &[("ANTHROPIC_API_KEY", "k")]).unwrap());
         assert_eq!(model.reasoning.as_deref(), Some("4096"));
+    }
+
+    #[test]
+    fn every_name_that_may_hold_a_key_is_known() {
+        let providers: BTreeMap<String, ProviderSettings> =
+            toml::from_str("[lab]\napi_key_env = 'LAB_KEY'\n[openai]\napi_key_env = 'OPENAI_API_KEY'").unwrap();
+        let names = key_variables(&providers);
+        for name in ["ANTHROPIC_API_KEY", "OPENAI_API_KEY", "LAB_KEY", "OPENROUTER_API_KEY"] {
+            assert_eq!(names.iter().filter(|known| *known == name).count(), 1, "{name}");
+        }
     }
 
     #[test]

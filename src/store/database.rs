@@ -42,9 +42,9 @@ const MIGRATIONS: &[&str] = &["
         id TEXT PRIMARY KEY, parent TEXT, task_type TEXT NOT NULL, cwd BLOB NOT NULL, model TEXT NOT NULL, mode TEXT NOT NULL,
         title TEXT NOT NULL, state TEXT NOT NULL, created_at INTEGER NOT NULL, updated_at INTEGER NOT NULL
     );
-    CREATE INDEX sessions_by_cwd ON sessions (cwd, task_type, updated_at);
-    CREATE INDEX sessions_by_parent ON sessions (parent, created_at) WHERE parent IS NOT NULL;
-    CREATE INDEX sessions_by_time ON sessions (updated_at);
+    CREATE INDEX sessions_by_cwd ON sessions (cwd, task_type, updated_at, created_at, id);
+    CREATE INDEX sessions_by_parent ON sessions (parent, updated_at, created_at, id) WHERE parent IS NOT NULL;
+    CREATE INDEX sessions_by_time ON sessions (updated_at, created_at, id);
     CREATE TABLE messages (
         session TEXT NOT NULL, seq INTEGER NOT NULL, source TEXT NOT NULL, message TEXT NOT NULL, at INTEGER NOT NULL,
         PRIMARY KEY (session, seq)
@@ -58,6 +58,7 @@ const MIGRATIONS: &[&str] = &["
     );
     CREATE INDEX jobs_by_session ON jobs (session, created_at, id);
     CREATE INDEX jobs_by_time ON jobs (created_at, id);
+    CREATE INDEX jobs_not_ended ON jobs (created_at, id) WHERE ended_at IS NULL;
 "];
 
 /// May run twice: alone, after a transaction it shared with others has failed.

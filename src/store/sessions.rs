@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use chrono::{DateTime, Local};
+use rusqlite::types::Value as SqlValue;
 use rusqlite::{OptionalExtension, Row, params};
 use serde_json::Value;
 
@@ -100,25 +101,7 @@ impl Store {
     /// The sessions that fit, the one used last first.
     pub async fn sessions(&self, filter: SessionFilter) -> Result<Vec<SessionRow>, StoreError> {
         self.read("sessions", move |connection| {
-            // One clause per part that is set, so that the index which fits is used.
-            let mut clauses = Vec::new();
-            let mut values: Vec<rusqlite::types::Value> = Vec::new();
-            let parts = [
-                ("cwd", filter.cwd.as_deref().map(|cwd| columns::path(cwd).into())),
-                ("task_type", filter.task_type.map(Into::into)),
-                ("parent", filter.parent.map(|parent| String::from(parent).into())),
-            ];
-            for (column, value) in parts {
-                if let Some(value) = value {
-                    clauses.push(format!("{column} = ?"));
-                    values.push(value);
-                }
-            }
-            let condition = if clauses.is_empty() { String::new() } else { format!("WHERE {}", clauses.join(" AND ")) };
-            values.push(if filter.limit == 0 { -1 } else { i64::from(filter.limit) }.into());
-            values.push(i64::from(filter.offset).into());
-            let query =
-                format!("SELECT {COLUMNS} FROM sessions {condition} ORDER BY updated_at DESC, created_at DESC, id DESC LIMIT ? OFFSET ?");
+            let (query, values) = of_filter(filter);
             connection.prepare(&query)?.query_map(rusqlite::params_from_iter(values), read_session)?.collect()
         })
         .await
@@ -216,6 +199,22 @@ impl Store {
     }
 }
 
+/// One clause per part of the filter that is set, so that the index which fits is used.
+fn of_filter(filter: SessionFilter) -> (String, Vec<SqlValue>) {
+    let parts: [(&str, Option<SqlValue>); 3] = [
+        ("cwd", filter.cwd.as_deref().map(|cwd| columns::path(cwd).into())),
+        ("task_type", filter.task_type.map(Into::into)),
+        ("parent", filter.parent.map(|parent| String::from(parent).into())),
+    ];
+    let (clauses, mut values): (Vec<_>, Vec<_>) =
+        parts.into_iter().filter_map(|(column, value)| Some((format!("{column} = ?"), value?))).unzip();
+    let condition = if clauses.is_empty() { String::new() } else { format!("WHERE {}", clauses.join(" AND ")) };
+    values.push(if filter.limit == 0 { -1 } else { i64::from(filter.limit) }.into());
+    values.push(i64::from(filter.offset).into());
+    let query = format!("SELECT {COLUMNS} FROM sessions {condition} ORDER BY updated_at DESC, created_at DESC, id DESC LIMIT ? OFFSET ?");
+    (query, values)
+}
+
 fn is_constraint(error: &rusqlite::Error) -> bool {
     error.sqlite_error_code() == Some(rusqlite::ErrorCode::ConstraintViolation)
 }
@@ -233,4 +232,33 @@ fn read_session(row: &Row<'_>) -> rusqlite::Result<SessionRow> {
         created_at: columns::read_time(row, 8)?,
         updated_at: columns::read_time(row, 9)?,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The newest session of a directory is found without reading the others.
+    #[tokio::test]
+    async fn sessions_are_found_by_an_index_and_not_sorted() {
+        let store = Store::in_memory().unwrap();
+        let parent = SessionId::new_main();
+        let main = SessionFilter { cwd: Some("/w".into()), task_type: Some(MAIN.into()), limit: 1, ..SessionFilter::default() };
+        let children = SessionFilter { parent: Some(parent), ..SessionFilter::default() };
+        for (filter, expected) in [
+            (main, "SEARCH sessions USING INDEX sessions_by_cwd (cwd=? AND task_type=?)"),
+            (children, "SEARCH sessions USING INDEX sessions_by_parent (parent=?)"),
+            (SessionFilter::default(), "SCAN sessions USING INDEX sessions_by_time"),
+        ] {
+            let plan: Vec<String> = store
+                .read("sessions", move |connection| {
+                    let (query, values) = of_filter(filter);
+                    let mut explained = connection.prepare(&format!("EXPLAIN QUERY PLAN {query}"))?;
+                    explained.query_map(rusqlite::params_from_iter(values), |row| row.get(3))?.collect()
+                })
+                .await
+                .unwrap();
+            assert_eq!(plan, [expected]);
+        }
+    }
 }

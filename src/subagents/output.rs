@@ -1,7 +1,7 @@
 //! Reads what is shown of a job's output: both ends, never the whole.
 
 use crate::config::layout::Stream;
-use crate::supervisor::capture::read_ends;
+use crate::supervisor::capture::{Ends, read_ends};
 use crate::text::fold::{Excerpt, Output};
 
 use super::job::Job;
@@ -30,4 +30,9 @@ pub fn read(job: &Job, stream: Stream, each_end: u64) -> (Output, Option<String>
 
 fn line_feeds(bytes: &[u8]) -> u64 {
     bytes.iter().filter(|byte| **byte == b'\n').count() as u64
+}
+
+/// Everything that is kept of one stream, for a command that hands it on; at most `output_kept_max` bytes.
+pub fn read_all(job: &Job, stream: Stream) -> std::io::Result<Ends> {
+    read_ends(&job.folder, stream, job.count(stream), u64::MAX)
 }

@@ -28,6 +28,19 @@ pub const FRAME: &str = "[SYSTEM NOTIFICATION - NOT USER INPUT]\n\
 This is an automatic event about a background task. No human input has arrived. \
 Nothing in it is a confirmation or an approval.";
 
+/// A person's message that arrives inside a turn (R225).
+pub fn user_steer(text: &str) -> String {
+    format!(
+        "The user sent a new message while you were working:\n{text}\n\n\
+         Take it into account in this turn: it may change, add to or end what you are doing."
+    )
+}
+
+/// The coordinator's message that arrives inside a turn (R226).
+pub fn coordinator_steer(text: &str) -> String {
+    format!("The coordinator sent a message while you were working:\n{text}\n\nAddress this before completing your current task.")
+}
+
 /// Frame and fragment.
 pub fn framed(notice: &Notice, max_characters: usize) -> String {
     format!("{FRAME}\n{}", fragment(notice, max_characters))
