@@ -46,6 +46,8 @@ struct Entry {
     tended: bool,
     /// Saved in the index and announced.
     concluded: bool,
+    /// The end is saved, and its event and notice are out.
+    told: bool,
     notice: NoticeState,
     /// Polls that wait for this job now: they will tell its end.
     awaited: u32,
@@ -106,6 +108,7 @@ impl Registry {
             let mut entries = self.entries();
             entries.get_mut(id).filter(|entry| entry.concluded).map(|entry| {
                 entry.concluded = false;
+                entry.told = false;
                 entry.job.clone()
             })
         };
@@ -120,7 +123,7 @@ impl Registry {
         let mut entries = self.entries();
         let (tended, awaited) = entries.get(&id).map_or((false, 0), |known| (known.tended, known.awaited));
         let concluded = !job.is_running();
-        entries.insert(id, Entry { job, kept, background, tended, concluded, notice, awaited });
+        entries.insert(id, Entry { job, kept, background, tended, concluded, told: concluded, notice, awaited });
         drop(entries);
         self.announce_change();
     }
@@ -160,12 +163,19 @@ impl Registry {
         };
         // Whoever waits may look now: the folder is saved.
         self.announce_change();
-        if !background {
-            return;
+        if background {
+            self.tell_end(&job, notified).await;
         }
-        self.save(&job, notified).await;
+        if let Some(entry) = self.entries().get_mut(id) {
+            entry.told = true;
+        }
+        self.announce_change();
+    }
+
+    async fn tell_end(self: &Arc<Self>, job: &Job, notified: bool) {
+        self.save(job, notified).await;
         let kind = EventKind::JobEnded {
-            job: id.clone(),
+            job: job.id().clone(),
             title: job.owner.title.clone(),
             status: job.word().to_owned(),
             duration_ms: u64::try_from(job.duration().as_millis()).unwrap_or(u64::MAX),
@@ -173,8 +183,7 @@ impl Registry {
             call_id: job.owner.call_id.clone(),
         };
         self.tell(kind).await;
-        self.post_notice(id);
-        self.announce_change();
+        self.post_notice(job.id());
     }
 
     /// The end cannot be known: the folder is gone or unreadable. The job is forgotten, and that is said.
@@ -242,9 +251,9 @@ impl Registry {
         self.entries().values().filter(|entry| entry.job.is_running() && wanted(&entry.job)).map(|entry| entry.job.id().clone()).collect()
     }
 
-    /// Whether every end is saved and told.
+    /// Whether every end of a job that is looked after is saved and told.
     pub(crate) fn is_settled(&self) -> bool {
-        self.entries().values().all(|entry| entry.concluded || entry.job.is_running())
+        self.entries().values().all(|entry| !entry.tended || entry.told || entry.job.is_running())
     }
 
     /// Takes up process agents that another process started in this session, and what an earlier one left.
