@@ -1,11 +1,12 @@
 //! Models over real HTTP on loopback.
 
 use crate::support::provider::{Answer, Provider, Refusing};
-use crate::support::wait;
+use crate::support::{Home, wait};
 use futures_util::StreamExt;
 use serde_json::json;
 use std::collections::BTreeMap;
 use std::io::{Read, Write};
+use std::process::Stdio;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use zapmyco::config::{Environment, Limits};
@@ -555,45 +556,21 @@ fn a_waiting_time_beyond_our_patience_is_told_at_once() {
     assert_eq!(provider.request_count(), 1);
 }
 
-/// fault G1: 2 requests per second, 8 senders that share nothing but the gate's file: all finish, and nobody sends
-/// inside a waiting time beyond the moment it takes to tell the others.
+/// fault G1: senders that share nothing but the gate's file.
 #[test]
 fn a_crowd_obeys_one_refusal() {
     let folder = tempfile::tempdir().unwrap();
-    let accepted = Arc::new(std::sync::Mutex::new(Vec::<Instant>::new()));
-    let refused = Arc::new(std::sync::Mutex::new(Vec::<Instant>::new()));
-    let provider = Provider::with({
-        let (accepted, refused) = (accepted.clone(), refused.clone());
-        move |request| {
-            let mut accepted = accepted.lock().unwrap();
-            let recent = accepted.iter().filter(|at| request.at.saturating_duration_since(**at) < Duration::from_secs(1)).count();
-            if recent < 2 {
-                accepted.push(request.at);
-                return Answer::text("done");
-            }
-            refused.lock().unwrap().push(Instant::now());
-            Answer::rate_limited(1)
-        }
-    });
+    let crowd = Crowd::new();
     let senders: Vec<_> = (0..8)
         .map(|_| {
-            let model = connect(&provider, Wire::Openai, "m", &Limits::default(), Gate::shared(folder.path(), "p", Some("k")));
+            let model = connect(&crowd.provider, Wire::Openai, "m", &Limits::default(), Gate::shared(folder.path(), "p", Some("k")));
             std::thread::spawn(move || run(play(model.as_ref(), request(vec![Message::user("hi")]))).end.map(|reply| reply.message.text()))
         })
         .collect();
     for sender in senders {
         assert_eq!(sender.join().unwrap().unwrap(), "done");
     }
-    assert_eq!(accepted.lock().unwrap().len(), 8);
-    // Sent is not arrived, and the reading of the refusal is not its writing: on a busy machine both cost time, so the
-    // waiting time is looked at from 300 ms after the refusal to its end.
-    let requests = provider.requests();
-    for refused in refused.lock().unwrap().iter() {
-        let window = *refused + Duration::from_millis(300)..*refused + Duration::from_millis(990);
-        let inside = requests.iter().filter(|request| window.contains(&request.at)).count();
-        assert_eq!(inside, 0, "requests inside a waiting time");
-    }
-    assert!(requests.len() < 8 * 4, "{} requests: the spread grows until refusals cease", requests.len());
+    crowd.check(8);
 }
 
 #[test]
@@ -692,4 +669,65 @@ fn servers_on_loopback_are_found_side_by_side() {
     let played = run(play(open(model, &limits(), Gate::none()).as_ref(), request(vec![Message::user("hi")])));
     assert_eq!(played.end.unwrap().message.text(), "hello from here");
     web.join().unwrap();
+}
+
+/// fault G1: 16 processes of one user, 2 requests per second: all finish, and none sends inside a waiting time.
+#[test]
+fn processes_of_one_user_obey_one_refusal() {
+    let home = Home::new();
+    let crowd = Crowd::new();
+    let children: Vec<_> = (0..16)
+        .map(|_| {
+            let mut command = home.command();
+            crowd.provider.configure(&mut command).args(["run", "hi"]).stdout(Stdio::piped()).stderr(Stdio::piped());
+            command.spawn().unwrap()
+        })
+        .collect();
+    for child in children {
+        let output = child.wait_with_output().unwrap();
+        let errors = String::from_utf8_lossy(&output.stderr);
+        assert_eq!((output.status.code(), String::from_utf8_lossy(&output.stdout).as_ref()), (Some(0), "done\n"), "{errors}");
+    }
+    crowd.check(16);
+}
+
+/// A provider that takes 2 requests per second and refuses the others for one second.
+struct Crowd {
+    provider: Provider,
+    accepted: Arc<std::sync::Mutex<Vec<Instant>>>,
+    refused: Arc<std::sync::Mutex<Vec<Instant>>>,
+}
+
+impl Crowd {
+    fn new() -> Self {
+        let accepted = Arc::new(std::sync::Mutex::new(Vec::<Instant>::new()));
+        let refused = Arc::new(std::sync::Mutex::new(Vec::<Instant>::new()));
+        let provider = Provider::with({
+            let (accepted, refused) = (accepted.clone(), refused.clone());
+            move |request| {
+                let mut accepted = accepted.lock().unwrap();
+                let recent = accepted.iter().filter(|at| request.at.saturating_duration_since(**at) < Duration::from_secs(1)).count();
+                if recent < 2 {
+                    accepted.push(request.at);
+                    return Answer::text("done");
+                }
+                refused.lock().unwrap().push(Instant::now());
+                Answer::rate_limited(1)
+            }
+        });
+        Self { provider, accepted, refused }
+    }
+
+    fn check(&self, n_senders: usize) {
+        assert_eq!(self.accepted.lock().unwrap().len(), n_senders);
+        // Sent is not arrived, and the reading of the refusal is not its writing: on a busy machine both cost time, so the
+        // waiting time is looked at from 300 ms after the refusal to its end.
+        let requests = self.provider.requests();
+        for refused in self.refused.lock().unwrap().iter() {
+            let window = *refused + Duration::from_millis(300)..*refused + Duration::from_millis(990);
+            let inside = requests.iter().filter(|request| window.contains(&request.at)).count();
+            assert_eq!(inside, 0, "requests inside a waiting time");
+        }
+        assert!(requests.len() < n_senders * 4, "{} requests: the spread grows until refusals cease", requests.len());
+    }
 }
