@@ -31,8 +31,7 @@ pub(crate) fn is_read_only(words: &[Word]) -> bool {
         "cd" => !expands && arguments.len() <= 1 && arguments.iter().all(|word| !word.starts_with('-')),
         "command" => !expands && arguments.len() == 2 && matches!(arguments[0], "-v" | "-V") && !arguments[1].starts_with('-'),
         "hostname" => arguments.is_empty(),
-        // `-v` sets a variable of the shell, PATH for example
-        "printf" => !arguments.iter().any(|word| word.starts_with("-v")),
+        "printf" => !arguments.iter().any(|word| word.starts_with("-v") || has_count_conversion(word)),
         "test" | "[" => !expands && is_plain_test(arguments),
         "sed" => !expands && is_sed_print(arguments),
         "git" => !expands && is_git_read(arguments),
@@ -54,9 +53,20 @@ pub(crate) fn looks_further(words: &[Word]) -> bool {
 
 const FIND_ACTIONS: &[&str] = &["-exec", "-ok", "-delete", "-fprint", "-fls"];
 
-/// A pattern that begins with a wildcard may be replaced by a file name that begins with a dash.
+/// A pattern that begins with a wildcard may be replaced by a file name that begins with a dash. What it is replaced by
+/// begins with the same plain text, so `--include=*.rs` stays the option that it is.
 fn may_become_an_option(word: &Word) -> bool {
-    word.expands && word.text.starts_with(['*', '?', '[', '{', '-'])
+    let plain = word.text.split(['*', '?', '[', '{']).next().unwrap_or_default();
+    let is_whole_option = plain.starts_with("--") && plain.contains('=');
+    word.expands && !is_whole_option && (plain.is_empty() || plain.starts_with('-'))
+}
+
+/// `%n` of bash sets a variable of the shell, as `-v` does: PATH for example, which the next command then uses.
+fn has_count_conversion(format: &str) -> bool {
+    format.split('%').skip(1).any(|conversion| {
+        let after_flags = conversion.trim_start_matches(|c: char| c.is_ascii_digit() || "-+ #'.*".contains(c));
+        after_flags.trim_start_matches(['h', 'l', 'q', 'j', 'z', 't', 'L']).starts_with('n')
+    })
 }
 
 /// None of the short options (also inside a cluster) and none of the long ones (also shortened) is present.
@@ -150,8 +160,10 @@ fn is_git_read(arguments: &[&str]) -> bool {
     }
     match *subcommand {
         "--version" | "version" => rest.is_empty(),
+        // the pager may also stand in a cluster: `-nO./x`
+        "grep" => !options.iter().any(|word| has_short(word, "O")),
         "blame" | "cat-file" | "check-attr" | "check-ignore" | "count-objects" | "describe" | "diff" | "diff-files" | "diff-index"
-        | "diff-tree" | "for-each-ref" | "grep" | "log" | "ls-files" | "ls-tree" | "merge-base" | "name-rev" | "rev-list" | "rev-parse"
+        | "diff-tree" | "for-each-ref" | "log" | "ls-files" | "ls-tree" | "merge-base" | "name-rev" | "rev-list" | "rev-parse"
         | "shortlog" | "show" | "show-ref" | "status" | "whatchanged" => true,
         "branch" => {
             is_git_list(rest, &["--show-current", "-a", "-r", "-v", "-vv", "-av", "-avv", "-rv", "--all", "--remotes", "--verbose"])
