@@ -75,6 +75,7 @@ fn act() {
         "few processes" => few_processes(&yard),
         "first process" => first_process(&yard),
         "much output" => much_output(&yard),
+        "signalled group" => signalled_group(&yard),
         other => panic!("no role {other}"),
     }
 }
@@ -205,4 +206,28 @@ fn much_output(yard: &Path) {
     let peak = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap();
     let peak: u64 = peak.split_whitespace().next().unwrap().parse().unwrap();
     assert!(peak < 50 * 1024, "peak of {peak} KiB");
+}
+
+/// Started as the leader of a group, with the terminal's signals ignored: whoever joins the group and does not ignore
+/// them would be hit.
+fn signalled_group(yard: &Path) {
+    let launcher = launcher();
+    let done = std::sync::atomic::AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while !done.load(std::sync::atomic::Ordering::Relaxed) {
+                for signal in [rustix::process::Signal::INT, rustix::process::Signal::TSTP, rustix::process::Signal::HUP] {
+                    rustix::process::kill_current_process_group(signal).unwrap();
+                }
+                std::thread::yield_now();
+            }
+        });
+        let ends: Vec<_> =
+            (0..60).map(|number| launcher.launch(order(yard, &format!("job{number}"), "exit 8")).map(|kept| end_of(&kept))).collect();
+        done.store(true, std::sync::atomic::Ordering::Relaxed);
+        for end in ends {
+            let end = end.unwrap();
+            assert_eq!((end.cause, end.wait.unwrap().code), (EndedBy::Itself, Some(8)));
+        }
+    });
 }

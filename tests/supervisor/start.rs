@@ -209,3 +209,19 @@ fn a_first_process_that_never_reaps_sees_the_ends() {
     let yard = Yard::new();
     roles::play("first process", yard.path(), &["unshare", "-rpf", "--mount-proc"]);
 }
+
+/// fault S16, fault A2: Ctrl-C, Ctrl-Z and a hang-up during starts reach the agent's group, never a keeper
+#[test]
+fn signals_of_the_terminal_during_a_start_miss_the_keeper() {
+    let yard = Yard::new();
+    let group = ["setsid", "bash", "-c", "trap '' INT TSTP HUP; exec \"$@\"", "group"];
+    assert!(roles::play("signalled group", yard.path(), &group));
+}
+
+/// Architecture 3: the hidden argument typed by hand
+#[test]
+fn a_keeper_without_a_launcher_ends_at_once() {
+    let ended =
+        crate::support::finish(std::process::Command::new(crate::support::binary()).arg("__keep").stdin(std::process::Stdio::null()));
+    assert_eq!((ended.code, ended.stdout.as_str(), ended.stderr.as_str()), (1, "", ""));
+}
