@@ -363,6 +363,33 @@ mod tests {
         assert_eq!(decode_end(path, &bytes[..END_BYTES / 2]).unwrap(), None);
     }
 
+    /// Rule 15: what stands in folders today must be readable tomorrow.
+    #[test]
+    fn stored_samples_are_read() {
+        let folder = tempfile::tempdir().unwrap();
+        let job = JobFolder::new(folder.path().to_owned());
+        let put = |path: PathBuf, text: &str| std::fs::write(path, text).unwrap();
+        put(
+            job.spec(),
+            r#"{"version":1,"created_at":"2026-06-06T15:30:00.123456+02:00","marker":"sa_1.0123abcd","owner":{"kind":"shell"}}"#,
+        );
+        let spec = read_spec(&job).unwrap().unwrap();
+        assert_eq!((spec.marker.as_str(), &spec.owner["kind"]), ("sa_1.0123abcd", &Value::from("shell")));
+        put(
+            job.status(),
+            r#"{"version":1,"keeper":{"boot_id":"b","pid":10,"start_ticks":7},"payload":{"boot_id":"b","pid":11,"start_ticks":8},
+                "started_at":"2026-06-06T15:30:00.123456+02:00","stopping":true,
+                "stdout":{"bytes":5,"kept":4,"lines":1},"stderr":{"bytes":0,"kept":0,"lines":0}}"#,
+        );
+        let status = read_status(&job).unwrap().unwrap();
+        assert_eq!((status.payload.pid, status.stopping, status.stdout.kept), (11, true, 4));
+        put(job.stop(), r#"{"requester":"run_end","at":"2026-06-06T15:30:00.123456+02:00"}"#);
+        assert_eq!(read_stop(&job).unwrap().requester, Requester::RunEnd);
+        let record = r#"{"version":1,"cause":{"by":"stop","request":{"requester":"model","at":"2026-06-06T15:30:00.123456+02:00"}},"wait":{"code":null,"signal":15,"core_dumped":false},"started_at":"2026-06-06T15:30:00.123456+02:00","ended_at":"2026-06-06T15:30:00.123456+02:00","duration_ms":5,"stdout":{"bytes":7,"kept":7,"lines":1},"stderr":{"bytes":0,"kept":0,"lines":0},"signals":["SIGTERM"],"swept":0,"left_over":[],"output_error":null}"#;
+        put(job.end(), &format!("{{\"record\":{record},\"checksum\":\"{}\"}}   \n", "7aee75cef77fca08040d47f4052b9fbe"));
+        assert_eq!(read_end(&job).unwrap(), Some(sample()));
+    }
+
     #[test]
     fn left_overs_are_cut_until_the_record_fits() {
         let mut record = sample();
