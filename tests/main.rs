@@ -4,6 +4,7 @@
 mod support;
 
 mod agent;
+mod agents;
 mod cli;
 mod config;
 mod demo;

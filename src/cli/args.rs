@@ -5,7 +5,7 @@ use std::ffi::OsString;
 use clap::builder::styling::{AnsiColor, Styles};
 use clap::{ColorChoice, CommandFactory, Parser, Subcommand};
 
-use crate::cli::{config, demo, jobs, manual, report, run, subagent};
+use crate::cli::{agents, config, demo, jobs, manual, report, run, subagent};
 
 const STYLES: Styles = Styles::styled()
     .header(AnsiColor::Green.on_default().bold())
@@ -50,6 +50,7 @@ Data:
 pub enum Command {
     Run(Box<run::RunArguments>),
     Demo(demo::DemoArguments),
+    Agents(agents::AgentsArguments),
     Config(config::ConfigArgs),
     Subagent(Box<subagent::SubagentArguments>),
     Jobs(jobs::JobsArguments),

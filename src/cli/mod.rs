@@ -1,5 +1,7 @@
 //! The command line: one file per command.
 
+pub mod agents;
+mod agents_text;
 pub mod args;
 pub mod config;
 pub mod demo;
@@ -51,6 +53,7 @@ fn dispatch(command: Command) -> Result<Exit, CommandError> {
     match command {
         Command::Run(arguments) => run::run(*arguments, Environment::read()),
         Command::Demo(arguments) => demo::run(arguments, Environment::read()),
+        Command::Agents(arguments) => agents::run(&arguments, &Environment::read()),
         Command::Config(arguments) => config::run(&arguments),
         Command::Subagent(arguments) => subagent::run(&arguments, &Environment::read()),
         Command::Jobs(arguments) => jobs::run(&arguments, &Environment::read()),

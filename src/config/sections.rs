@@ -36,6 +36,7 @@ pub const SECTIONS: &[KnownSection] = &[
         ])),
     },
     KnownSection { key: "permissions", shape: Shape::Fields(&[("allow", Shape::Value), ("ask", Shape::Value), ("deny", Shape::Value)]) },
+    KnownSection { key: "agents", shape: Shape::Fields(&[("models", Shape::Named(&Shape::Value))]) },
     KnownSection { key: "limits", shape: Shape::Limits },
 ];
 

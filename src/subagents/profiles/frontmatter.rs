@@ -155,6 +155,7 @@ fn dedent<'a>(lines: &[&'a str]) -> Vec<&'a str> {
 fn options() -> serde_saphyr::Options {
     serde_saphyr::options! {
         with_snippet: false,
+        strict_booleans: true,
         budget: serde_saphyr::budget! {
             max_depth: 40,
             max_nodes: 20_000,

@@ -2,6 +2,7 @@
 
 pub mod catalog;
 pub mod diagnostic;
+pub mod edit;
 pub mod frontmatter;
 pub mod matching;
 pub mod model_choice;

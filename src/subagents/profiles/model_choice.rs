@@ -6,6 +6,7 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 
 use super::profile::{Level, Profile};
+use crate::models::catalog;
 
 /// Section `agents` of the settings.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
@@ -246,6 +247,19 @@ fn refused(selection: &ModelSelection, reason: Reason) -> ModelChoiceError {
 }
 
 impl Reason {
+    /// What a failed resolution of a model means here.
+    pub fn of(error: &catalog::ModelChoiceError) -> Reason {
+        use catalog::ModelChoiceError as Failed;
+        match error {
+            Failed::SelectionMissing { .. } | Failed::FileMissing { .. } | Failed::Handover { .. } => Reason::SelectionMissing,
+            Failed::ProviderNotFound { .. } | Failed::ProviderIncomplete { .. } | Failed::BaseUrl { .. } => Reason::ProviderNotFound,
+            Failed::ModelNotFound { .. } => Reason::ModelNotFound,
+            Failed::AccountUnavailable { .. } | Failed::KeyFile { .. } => Reason::AccountConnectionUnavailable,
+            Failed::ReasoningLevelMissing { .. } => Reason::ReasoningLevelMissing,
+            Failed::ReasoningLevelNotSupported { .. } => Reason::ReasoningLevelNotSupported,
+        }
+    }
+
     pub fn as_str(self) -> &'static str {
         match self {
             Reason::SelectionMissing => "selection-missing",

@@ -152,6 +152,11 @@ pub fn standing(name: &str) -> Standing {
     Standing::Unknown { instead: FOREIGN.iter().find(|(foreign, _)| same_tool(foreign, name)).map(|(_, ours)| *ours) }
 }
 
+/// The tools of a main session without servers, as far as a child may have them: for showing a profile outside a session.
+pub fn standard_tools() -> Vec<ParentTool> {
+    CHILD_TOOLS.iter().map(|name| ParentTool { name: (*name).to_owned(), aliases: Vec::new() }).collect()
+}
+
 /// The tools of a child of this profile.
 pub fn grant(profile: &Profile, around: &Surroundings) -> Result<ToolGrant, ToolPolicyError> {
     let scope = server_scope(profile, around)?;
@@ -380,4 +385,183 @@ fn rules(profile: &Profile, around: &Surroundings, granted: &[String], parent: &
         rules.extend(never.map(|scope| NarrowingRule::NeverMatching { tool: name.clone(), scope }));
     }
     rules
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::parse::parse;
+    use super::super::profile::{Level, Origin};
+    use super::*;
+
+    fn profile(fields: &str) -> Profile {
+        let text = format!("---\nname: a\ndescription: b\n{fields}\n---\nBody");
+        parse(&text, Origin { level: Level::User, path: None, plugin: None }, false).profile.unwrap()
+    }
+
+    fn tool(name: &str) -> ParentTool {
+        ParentTool { name: name.to_owned(), aliases: Vec::new() }
+    }
+
+    fn entries(names: &[&str]) -> Vec<ToolEntry> {
+        names.iter().map(|name| ToolEntry { name: (*name).to_owned(), scope: None }).collect()
+    }
+
+    /// A parent with everything, never-available tools and two servers included.
+    fn parent() -> Vec<ParentTool> {
+        let mut tools = standard_tools();
+        tools.extend(NEVER.iter().map(|name| tool(name)));
+        tools.extend(["mcp__docs__find", "mcp__docs__read", "mcp__git_hub__open"].map(tool));
+        tools
+    }
+
+    fn granted_with(fields: &str, change: impl FnOnce(&mut Surroundings)) -> Result<ToolGrant, ToolPolicyError> {
+        let parent = parent();
+        let servers = ["docs".to_owned(), "git hub".to_owned()];
+        let mut around = Surroundings {
+            parent: &parent,
+            connected_servers: &servers,
+            disallowed: &[],
+            allowed: None,
+            skills: true,
+            memory: true,
+            role: ChildRole::Local,
+            embedded_search: false,
+        };
+        change(&mut around);
+        grant(&profile(fields), &around)
+    }
+
+    fn granted(fields: &str) -> ToolGrant {
+        granted_with(fields, |_| ()).unwrap()
+    }
+
+    /// R91, R92, R97, R100, R101, R51, R6
+    #[test]
+    fn inheriting_takes_all_but_what_no_child_has() {
+        let all = granted("");
+        assert_eq!(granted("tools: *"), all);
+        assert_eq!(granted("tools: []"), all);
+        assert_eq!(all.tools.len(), CHILD_TOOLS.len() + 3);
+        assert!(!all.tools.iter().any(|name| NEVER.contains(&name.as_str())), "{:?}", all.tools);
+        assert!(all.tools.contains(&RESPOND_TO_COORDINATOR.to_owned()));
+    }
+
+    /// R92, R98, R102
+    #[test]
+    fn every_level_may_take_tools_away() {
+        let left = granted_with("tools: Read, Bash, Grep, Write\ndisallowedTools: web_search Bash", |around| {
+            around.disallowed = Box::leak(entries(&["grep"]).into_boxed_slice());
+            around.allowed = Some(Box::leak(entries(&["Read", "Grep", "Bash"]).into_boxed_slice()));
+        })
+        .unwrap();
+        assert_eq!(left.tools, ["Read", RESPOND_TO_COORDINATOR]);
+        assert!(!granted("disallowedTools: mcp__*").tools.iter().any(|name| name.starts_with("mcp__")));
+        assert_eq!(granted("disallowedTools: '*'").tools, [RESPOND_TO_COORDINATOR]);
+    }
+
+    /// R95, R97, R99
+    #[test]
+    fn a_list_gives_exactly_its_tools() {
+        let listed = granted("tools: read, WEB_SEARCH, todo-write");
+        assert_eq!(listed.tools, ["Read", RESPOND_TO_COORDINATOR, "TodoWrite", "WebSearch"]);
+        assert!(listed.warnings.is_empty() && listed.rules.is_empty());
+    }
+
+    /// R76, R136
+    #[test]
+    fn patterns_name_the_tools_of_a_server() {
+        assert_eq!(granted("tools: mcp__docs").tools, [RESPOND_TO_COORDINATOR, "mcp__docs__find", "mcp__docs__read"]);
+        assert_eq!(granted("tools: mcp__docs__*, Read").tools.len(), 4);
+        assert_eq!(granted("tools: mcp__docs__find").tools, [RESPOND_TO_COORDINATOR, "mcp__docs__find"]);
+        let missing = granted_with("tools: Read, mcp__docs__gone", |_| ()).unwrap_err();
+        assert_eq!(missing.to_string(), "Required MCP tool is not available: mcp__docs__gone");
+    }
+
+    /// R133, R135
+    #[test]
+    fn named_servers_bound_what_is_inherited_and_must_be_connected() {
+        let scoped = granted("mcpServers: [git hub]");
+        assert_eq!(scoped.tools.iter().filter(|name| name.starts_with("mcp__")).collect::<Vec<_>>(), ["mcp__git_hub__open"]);
+        let missing = granted_with("mcpServers: [docs, x, y]", |_| ()).unwrap_err();
+        assert_eq!(missing.to_string(), "Required MCP server is not connected: x, y");
+        assert!(granted("tools: Read\nmcpServers: [docs]").warnings[0].contains("mcp__docs__*"));
+    }
+
+    /// R96, fault H9
+    #[test]
+    fn a_list_in_which_nothing_resolves_refuses_the_launch() {
+        let error = granted_with("tools: Foo, Agent(p:n), NotebookEdit, mcp__none", |_| ()).unwrap_err().to_string();
+        assert_eq!(
+            error,
+            "Cannot start subagent: no entry of the tools list of 'a' gives a usable tool: Foo (unknown), Agent(p:n) (not available to subagents), \
+             NotebookEdit (unknown, Edit may be meant), mcp__none (matching nothing in this session); correct `tools` in the profile"
+        );
+        let refused = granted_with("tools: Bash\ndisallowedTools: Bash", |_| ()).unwrap_err().to_string();
+        assert!(refused.contains("Bash (disallowed in this session)"), "{refused}");
+        let some = granted("tools: Foo, Read");
+        assert_eq!((some.tools.len(), some.warnings.len()), (2, 1));
+    }
+
+    /// R75
+    #[test]
+    fn scopes_become_rules_that_only_narrow() {
+        let scoped = granted("tools: Bash(git:*), Bash(ls:*), Read\ndisallowedTools: Bash(git push:*)");
+        assert_eq!(scoped.tools, ["Bash", "Read", RESPOND_TO_COORDINATOR]);
+        assert_eq!(
+            scoped.rules,
+            [
+                NarrowingRule::OnlyMatching { tool: "Bash".into(), scopes: vec!["git:*".into(), "ls:*".into()] },
+                NarrowingRule::NeverMatching { tool: "Bash".into(), scope: "git push:*".into() },
+            ]
+        );
+        assert_eq!(granted("tools: '*, Bash(git:*)'").rules.len(), 1);
+    }
+
+    /// R78, R90, R94
+    #[test]
+    fn skills_add_the_skill_tool() {
+        assert_eq!(granted("skills: [x]").tools, [RESPOND_TO_COORDINATOR, "Skill"]);
+        let listed = granted("tools: Read, Grep, Glob, Bash\nskills: code-review");
+        assert_eq!(listed.tools, ["Bash", "Glob", "Grep", "Read", RESPOND_TO_COORDINATOR, "Skill"]);
+        let refused = granted("tools: Read\nskills: x\ndisallowedTools: Skill");
+        assert_eq!((refused.tools.len(), refused.warnings.len()), (2, 1));
+        assert_eq!(granted_with("tools: Read\nskills: x", |around| around.skills = false).unwrap().warnings.len(), 1);
+    }
+
+    /// R270, R264
+    #[test]
+    fn memory_adds_confined_file_tools_beside_a_list() {
+        let listed = granted("tools: Read, Bash\nmemory: project");
+        assert_eq!(listed.tools, ["Bash", "Edit", "Read", RESPOND_TO_COORDINATOR, "Write"]);
+        assert_eq!(listed.memory_only, ["Write", "Edit"]);
+        assert!(granted("memory: project").memory_only.is_empty());
+        assert!(granted_with("tools: Bash\nmemory: local", |around| around.memory = false).unwrap().memory_only.is_empty());
+        let bounded = granted("tools: Bash\nmemory: local\ndisallowedTools: Write");
+        assert_eq!((bounded.memory_only, bounded.warnings.len()), (vec!["Read".to_owned(), "Edit".to_owned()], 1));
+    }
+
+    #[test]
+    fn a_process_child_has_nobody_to_answer_or_ask() {
+        let process = granted_with("", |around| around.role = ChildRole::Process).unwrap();
+        assert!(!process.tools.iter().any(|name| name == RESPOND_TO_COORDINATOR || name == "AskUserQuestion"));
+    }
+
+    /// R50
+    #[test]
+    fn embedded_search_takes_the_search_tools_from_explore_only() {
+        let parent = parent();
+        let around = Surroundings {
+            parent: &parent,
+            connected_servers: &[],
+            disallowed: &[],
+            allowed: None,
+            skills: false,
+            memory: false,
+            role: ChildRole::Local,
+            embedded_search: true,
+        };
+        let explore = super::super::catalog::built_in().remove(1).profile.unwrap();
+        assert_eq!(grant(&explore, &around).unwrap().tools, ["Bash", "Read", RESPOND_TO_COORDINATOR, "TodoWrite", "WebFetch", "WebSearch"]);
+        assert!(grant(&profile("tools: Grep"), &around).unwrap().tools.contains(&"Grep".to_owned()));
+    }
 }
