@@ -18,7 +18,9 @@ use crate::subagents::profiles::edit::{self, Change, EditError};
 use crate::subagents::profiles::model_choice::{self, AgentSettings, ModelSelection, Reason, Situation, Wish};
 use crate::subagents::profiles::profile::Field;
 use crate::subagents::profiles::tool_policy::{self, ChildRole, Surroundings};
-use crate::subagents::profiles::{Catalog, Code, Definition, Diagnostic, Level, Profile, Severity, Sources, parse, places, state_file};
+use crate::subagents::profiles::{
+    Catalog, Code, Definition, Diagnostic, Level, Profile, Severity, Sources, ToolSelection, parse, places, state_file,
+};
 
 /// Profiles of agents: what there is, what it means, whether it is sound
 #[derive(Args, Clone, Debug)]
@@ -245,7 +247,7 @@ pub struct Resolved {
 }
 
 fn resolve(place: &Place, catalog: &Catalog, profile: &Profile) -> Result<Resolved, CommandError> {
-    let parent = tool_policy::standard_tools();
+    let parent = assumed_tools(profile);
     let servers: Vec<String> = profile.mcp_servers.iter().flatten().map(|server| server.name().to_owned()).collect();
     let around = Surroundings {
         parent: &parent,
@@ -259,6 +261,22 @@ fn resolve(place: &Place, catalog: &Catalog, profile: &Profile) -> Result<Resolv
     };
     let tools = tool_policy::grant(profile, &around).map_err(|error| error.to_string());
     Ok(Resolved { tools, model: resolve_model(place, catalog, profile)? })
+}
+
+/// The standard tools, and those of servers that the profile names: whether a server has them is known in a session only.
+fn assumed_tools(profile: &Profile) -> Vec<tool_policy::ParentTool> {
+    let (ToolSelection::Only(entries) | ToolSelection::Inherit(entries)) = &profile.tools;
+    let named = profile.mcp_servers.iter().flatten().map(|server| format!("mcp__{}", tool_policy::server_part(server.name())));
+    let written = entries.iter().map(|entry| entry.name.clone()).filter(|name| tool_policy::is_mcp(name));
+    let mut tools = tool_policy::standard_tools();
+    for name in written.chain(named) {
+        let is_whole_server = name.matches("__").count() == 1;
+        let name = if is_whole_server { format!("{name}__*") } else { name };
+        if !tools.iter().any(|tool| tool.name == name) {
+            tools.push(tool_policy::ParentTool { name, aliases: Vec::new() });
+        }
+    }
+    tools
 }
 
 fn resolve_model(
@@ -290,8 +308,11 @@ fn resolve_model(
         parent_session: parent.as_ref(),
         settings: &own,
     };
+    let inherits = |error: &model_choice::ModelChoiceError| parent.is_none() && error.selection == "inherit";
     let verify = |selection: &ModelSelection| select(Some(&selection.to_string())).map(drop).map_err(|error| Reason::of(&error));
-    Ok(model_choice::choose(&situation, verify).map(|choice| (choice.selection, choice.origin.as_str())).map_err(|error| error.to_string()))
+    Ok(model_choice::choose(&situation, verify).map(|choice| (choice.selection, choice.origin.as_str())).map_err(|error| {
+        if inherits(&error) { "inherits the model of the parent; none is set here".to_owned() } else { error.to_string() }
+    }))
 }
 
 fn show(place: &Place, name: &str, extra: &Extra, as_json: bool) -> Result<Exit, CommandError> {
@@ -342,7 +363,7 @@ fn check(place: &Place, paths: &[PathBuf], level: FileLevel, strict: bool, as_js
     let all = || checked.iter().flat_map(|file| &file.diagnostics);
     let limit = if strict { Severity::Warning } else { Severity::Error };
     let exit = if all().any(|diagnostic| diagnostic.severity >= limit) { Exit::Failed } else { Exit::Done };
-    let n_profiles = checked.iter().filter(|file| file.name.is_some()).count();
+    let n_profiles = checked.iter().filter(|file| file.name.is_some() && file.path.is_some()).count();
     let n_files = checked.iter().filter(|file| file.path.is_some()).count();
     let counts = text::counts(all());
     if as_json {

@@ -88,6 +88,11 @@ pub fn show(catalog: &Catalog, definition: &Definition, replaced: &[&Replaced], 
         }
         Err(error) => line("tools", error.clone()),
     }
+    if let ToolSelection::Only(entries) = &profile.tools
+        && !entries.is_empty()
+    {
+        line("  written", entries.iter().map(ToString::to_string).collect::<Vec<_>>().join(", "));
+    }
     match &resolved.model {
         Ok((model, origin)) => line("model", format!("{model}  ({origin})")),
         Err(error) => line("model", error.clone()),
@@ -141,10 +146,6 @@ fn fields(profile: &Profile) -> Vec<(Field, String)> {
     let list = |names: &[String]| names.join(", ");
     let mut shown = Vec::new();
     let mut add = |field: Field, value: Option<String>| shown.extend(value.map(|value| (field, value)));
-    if let ToolSelection::Only(entries) = &profile.tools {
-        let skipped = entries.iter().map(ToString::to_string).collect::<Vec<_>>();
-        add(Field::Tools, Some(format!("written as {}", list(&skipped))).filter(|_| !skipped.is_empty()));
-    }
     let disallowed: Vec<String> = profile.disallowed_tools.iter().map(ToString::to_string).collect();
     add(Field::DisallowedTools, Some(list(&disallowed)).filter(|_| !disallowed.is_empty()));
     add(Field::ThoughtLevel, profile.thought_level.clone());

@@ -205,7 +205,8 @@ pub fn same_tool(left: &str, right: &str) -> bool {
     fold(left) == fold(right)
 }
 
-fn is_mcp(name: &str) -> bool {
+/// The name or pattern of a server's tool.
+pub fn is_mcp(name: &str) -> bool {
     name.get(..5).is_some_and(|start| start.eq_ignore_ascii_case("mcp__"))
 }
 
@@ -219,7 +220,7 @@ fn server_of(name: &str) -> Option<&str> {
 }
 
 /// Characters a server's name has inside a tool's name (R139).
-fn server_part(name: &str) -> String {
+pub fn server_part(name: &str) -> String {
     name.chars().map(|c| if c.is_ascii_alphanumeric() || matches!(c, '_' | '-') { c } else { '_' }).collect()
 }
 
