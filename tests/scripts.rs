@@ -11,6 +11,7 @@ use zapmyco::ids::SessionId;
 use zapmyco::models::record::{RecordContext, Recorder, RecordingError, recording, replaying};
 use zapmyco::models::scripted::{Script, ScriptContext, scripted};
 use zapmyco::models::{Block, Message, Model, ModelError, ModelErrorKind, ModelEvent, Prefix, Reply, Request, Role, StopReason, ToolUse};
+use zapmyco::text::incoming::{Notice, NoticeContent, framed};
 
 fn refused(text: &str) -> String {
     match Script::parse("plan.yaml", text) {
@@ -50,6 +51,14 @@ impl Talk {
         let blocks = blocks.collect();
         self.messages.push(Arc::new(reply.message));
         self.messages.push(Arc::new(Message { role: Role::User, blocks }));
+    }
+
+    fn answered(&mut self, reply: Reply) {
+        self.messages.push(Arc::new(reply.message));
+    }
+
+    fn hear(&mut self, text: &str) {
+        self.messages.push(Arc::new(Message::user(text)));
     }
 
     async fn ask(&self, model: &Arc<dyn Model>) -> (Vec<ModelEvent>, Result<Reply, ModelError>) {
@@ -345,6 +354,77 @@ async fn a_replay_looks_again_at_a_child_that_is_slower_than_it_was() {
     assert_eq!(reply.message.text(), "it said found 3 files in /elsewhere");
 }
 
+fn notice(id: &str, result: &str) -> String {
+    let notice = Notice {
+        task_id: id.to_owned(),
+        tool_use_id: Some("call_0_0".to_owned()),
+        output_file: format!("/root-of-x/{id}/stdout"),
+        status: "completed",
+        summary: format!("SubAgent {id} task completed."),
+        content: NoticeContent::Result(result.to_owned()),
+        duration_ms: Some(1234),
+    };
+    framed(&notice, 10_000)
+}
+
+/// Two children, no poll: the recorded model is told of the first end while it works, of the second afterwards.
+const TOLD: &str = r#"
+version: 1
+scripts:
+- turns:
+  - calls: [{name: subagent, input: {action: spawn, task: a}}, {name: subagent, input: {action: spawn, task: b}}]
+  - text: waiting
+  - text: "both: {{ input | regex_find('<result>(.*)</result>') }}"
+"#;
+
+#[tokio::test]
+async fn notices_may_come_at_another_moment() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("run.jsonl");
+    let context = RecordContext::new("/root-of-x", "/project");
+    let recorded = recording(model(TOLD), Recorder::create(&path, "m/x", context.clone()).unwrap());
+    let ids = ["sa_20260606_0000000a", "sa_20260606_0000000b"];
+    let mut talk = Talk::new("go");
+    let reply = talk.reply(&recorded).await;
+    talk.step(reply, &[(&spawned(ids[0]), false), (&spawned(ids[1]), false)]);
+    talk.hear(&notice(ids[0], "one"));
+    let reply = talk.reply(&recorded).await;
+    assert_eq!(reply.message.text(), "waiting");
+    talk.answered(reply);
+    talk.hear(&notice(ids[1], "two"));
+    assert_eq!(talk.reply(&recorded).await.message.text(), "both: two");
+
+    let model = replaying(&path, context).unwrap();
+    let ids = ["sa_20270101_cafecafe", "sa_20270101_00000000"];
+    let begin = async || {
+        let mut talk = Talk::new("go");
+        let reply = talk.reply(&model).await;
+        talk.step(reply, &[(&spawned(ids[0]), false), (&spawned(ids[1]), false)]);
+        talk
+    };
+    // both at once, before the answer
+    let mut talk = begin().await;
+    talk.hear(&notice(ids[1], "two"));
+    talk.hear(&notice(ids[0], "one"));
+    assert_eq!(talk.reply(&model).await.message.text(), "both: two");
+    // both afterwards, in the other order
+    let mut talk = begin().await;
+    let reply = talk.reply(&model).await;
+    assert_eq!(reply.message.text(), "waiting");
+    talk.answered(reply);
+    talk.hear(&notice(ids[1], "two"));
+    let reply = talk.reply(&model).await;
+    assert_eq!(reply.message.text(), "both: two");
+    talk.answered(reply);
+    talk.hear(&notice(ids[0], "one"));
+    assert_eq!(talk.reply(&model).await.message.text(), "both: two");
+    // another content
+    let mut talk = begin().await;
+    talk.hear(&notice(ids[0], "three"));
+    let error = talk.error(&model).await;
+    assert!(error.message.contains("-<result>one</result>\n+<result>three</result>"), "{}", error.message);
+}
+
 #[tokio::test]
 async fn what_differs_is_shown_as_a_diff() {
     let folder = tempfile::tempdir().unwrap();
@@ -474,6 +554,79 @@ fn mistakes_in_a_script_end_a_run_before_it_begins() {
     let mismatch = run(&home, &["run", "--model", "script:s.yaml", "hello"]);
     assert_eq!(mismatch.code, 2, "{mismatch:?}");
     assert!(mismatch.stderr.contains("no script has a `match` that fits the task `hello`"), "{mismatch:?}");
+}
+
+/// A main session and two process children, each with its own script and real tools.
+const FAMILY: &str = r#"
+version: 1
+scripts:
+- match: "^count (?P<what>.*)"
+  turns:
+  - calls: [{name: Grep, input: {pattern: "{{ task | regex_find('count (.*)') }}", path: fruit.txt, output_mode: count}}]
+  - text: "{{ results[0] | lines | first }} in {{ cwd }}"
+- turns:
+  - calls: [{name: subagent, each: "{{ ['apple', 'pear'] }}", input: {action: spawn, task: "count {{ item }}"}}]
+  - calls:
+    - name: subagent
+      input: {action: poll, subagent_ids: "{{ results | map('regex_find', 'sa_[0-9]{8}_[0-9a-f]{8}') | list }}", wait_secs: 30}
+  - calls: [{name: Read, input: {file_path: "{{ cwd }}/fruit.txt"}}]
+  - text: "{{ history[1][0] | regex_find_all('(?m)^fruit.txt.*') | sort | join(' and ') }}; {{ history[0][0] | regex_find('sa_[0-9_a-f]+') }}"
+"#;
+
+fn family() -> Home {
+    let home = Home::new();
+    home.write("fruit.txt", "apple\npear\napple\n");
+    home
+}
+
+fn family_text(home: &Home) -> String {
+    let cwd = home.project().canonicalize().unwrap();
+    format!("fruit.txt:2 in {0} and fruit.txt:1 in {0}", cwd.display())
+}
+
+/// The answer without the id of the first child, and that id.
+fn answer(finished: &Finished) -> (String, String) {
+    assert_eq!(finished.code, 0, "{finished:?}");
+    let (text, id) = finished.stdout.trim_end().rsplit_once("; ").unwrap();
+    let mut parts: Vec<&str> = text.split(" and ").collect();
+    parts.sort_by(|a, b| b.cmp(a));
+    (parts.join(" and "), id.to_owned())
+}
+
+#[test]
+fn a_conversation_tree_is_recorded_and_played_elsewhere() {
+    let first = family();
+    first.write("family.yaml", FAMILY);
+    let key = "sk-ant-0123456789abcdef";
+    let mut command = first.command();
+    command.args(["run", "--model", "script:family.yaml", "--record", "talk.jsonl", "go"]).env("ANTHROPIC_API_KEY", key);
+    let recorded = crate::support::finish(&mut command);
+    let (text, first_id) = answer(&recorded);
+    assert_eq!(text, family_text(&first));
+    let recording = std::fs::read_to_string(first.project().join("talk.jsonl")).unwrap();
+    let cwd = first.project().canonicalize().unwrap();
+    for absent in [key, first_id.as_str(), cwd.to_str().unwrap(), first.root().to_str().unwrap(), "authorization"] {
+        assert!(!recording.contains(absent), "{absent} in {recording}");
+    }
+    // main: four requests; each child: two
+    assert_eq!(recording.lines().count(), 1 + 4 + 2 + 2, "{recording}");
+
+    let second = family();
+    second.write("talk.jsonl", &recording);
+    for _ in 0..3 {
+        let played = run(&second, &["run", "--model", "replay:talk.jsonl", "go"]);
+        let (text, id) = answer(&played);
+        assert_eq!(text, family_text(&second));
+        assert_ne!(id, first_id);
+    }
+
+    second.write("fruit.txt", "apple\npear\napple\npear\n");
+    let differs = run(&second, &["run", "--model", "replay:talk.jsonl", "go"]);
+    assert_eq!((differs.code, differs.stdout.as_str()), (2, ""), "{differs:?}");
+    assert!(differs.stderr.contains("turn 2 of the conversation `go` differs\n--- recorded\n+++ now\n"), "{differs:?}");
+    let other = run(&second, &["run", "--model", "replay:talk.jsonl", "gone"]);
+    assert_eq!(other.code, 2, "{other:?}");
+    assert!(other.stderr.contains("\n-go\n+gone\n"), "{other:?}");
 }
 
 #[test]

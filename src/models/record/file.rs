@@ -44,6 +44,11 @@ pub(super) struct Line {
 #[serde(rename_all = "snake_case")]
 pub(super) enum HeardText {
     Text(String),
+    /// The end of a job; a replay accepts it at another moment.
+    Notice {
+        job: String,
+        text: String,
+    },
     Result(String),
     FailedResult(String),
 }

@@ -43,6 +43,7 @@ static PLACEHOLDER: LazyLock<Regex> = LazyLock::new(|| Regex::new("⟦[a-z]+(?::
 static NUMBER: LazyLock<Regex> = LazyLock::new(|| Regex::new("\\b[0-9]{3,10}\\b").expect("the pattern is constant"));
 
 /// The values of one conversation and their placeholders.
+#[derive(Clone)]
 pub(super) struct Placeholders<'a> {
     context: &'a RecordContext,
     by_value: HashMap<String, String>,

@@ -129,6 +129,11 @@ async fn keep(
 pub(super) fn noted(heard: &Heard<'_>, placeholders: &mut Placeholders<'_>) -> HeardText {
     match heard {
         Heard::Text(text) => HeardText::Text(placeholders.note(text)),
+        // A notice comes when it comes: it must not change the numbers of what is heard after it.
+        Heard::Notice { job, text } => {
+            let mut aside = placeholders.clone();
+            HeardText::Notice { job: aside.note(job), text: aside.note(text) }
+        }
         Heard::Result { text, is_error: false, .. } => HeardText::Result(placeholders.note(text)),
         Heard::Result { text, is_error: true, .. } => HeardText::FailedResult(placeholders.note(text)),
     }

@@ -2,10 +2,11 @@
 //! answers with the values of this run. It keeps no state, so resumed sessions and child processes need none either.
 //!
 //! How far a child has got when its parent looks is chance. A look (`poll`, `list`) that shows more than it did in the
-//! recording is accepted; one that shows less makes the replay look again before it goes on. Everything else that
-//! differs is a mismatch, told as a diff.
+//! recording is accepted; one that shows less makes the replay look again before it goes on. When the notice of an end
+//! comes is chance as well: answers that the recorded model gave to notices alone are given once those have been seen.
+//! Everything else that differs is a mismatch, told as a diff.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, LazyLock};
 
@@ -98,25 +99,37 @@ impl Replay {
         if of_task.is_empty() {
             return Err(self.unknown_task(&task));
         }
+        let place = Place::of(&transcript.parts, |heard| matches!(heard, Heard::Notice { .. }));
         let mut first_difference = None;
         for recorded in &of_task {
-            for (index, line) in recorded.lines.iter().enumerate().filter(|(_, line)| line.turn == turn) {
+            let mut best: Option<(Place, &Line, Placeholders<'_>)> = None;
+            for (index, line) in recorded.lines.iter().enumerate() {
                 let expected = recorded.heard_until(index);
-                let mut placeholders = Placeholders::new(&self.context);
-                match compare(&transcript, request, line, &expected, &mut placeholders) {
-                    Verdict::Same => return play(&line.outcome, &placeholders),
+                let recorded_place = Place::of(&expected, |heard| matches!(heard, HeardText::Notice { .. }));
+                if recorded_place.act != place.act {
+                    continue;
+                }
+                let mut comparison = Comparison::new(&self.context, recorded);
+                match comparison.run(&transcript, request, line, &expected) {
+                    Verdict::Same if !comparison.has_seen(&expected[recorded_place.first_part..]) => {}
+                    Verdict::Same if best.as_ref().is_some_and(|(best, ..)| best.answer >= recorded_place.answer) => {}
+                    Verdict::Same => best = Some((recorded_place, line, comparison.placeholders)),
                     Verdict::Early(calls) => return self.look_again(&calls, transcript.n_waits),
                     Verdict::Different { expected, found } => _ = first_difference.get_or_insert((expected, found)),
                 }
             }
+            if let Some((recorded_place, line, placeholders)) = best {
+                let reply = play(&line.outcome, &placeholders);
+                return if recorded_place.answer < place.answer { reply.map(said_before) } else { reply };
+            }
         }
         let about: String = task.chars().take(80).collect();
-        let place = format!("turn {turn} of the conversation `{}`", about.lines().next().unwrap_or_default());
+        let named = format!("turn {turn} of the conversation `{}`", about.lines().next().unwrap_or_default());
         Err(self.mismatch(match first_difference {
-            Some((expected, found)) => format!("{place} differs\n{}", diff(&expected, &found)),
+            Some((expected, found)) => format!("{named} differs\n{}", diff(&expected, &found)),
             None => {
                 let n_turns = of_task.iter().flat_map(|recorded| &recorded.lines).map(|line| line.turn + 1).max().unwrap_or_default();
-                format!("{place} was asked for, but it has only {n_turns} turns")
+                format!("{named} was asked for, but it has only {n_turns} turns")
             }
         }))
     }
@@ -139,7 +152,10 @@ impl Replay {
         tasks.dedup();
         let ratio = |known: &&&str| -> u32 { (TextDiff::from_chars(**known, task).ratio() * 1000.0) as u32 };
         let nearest = tasks.iter().max_by_key(ratio).copied().unwrap_or_default();
-        self.mismatch(format!("no conversation has this task; the nearest differs\n{}", diff(nearest, task)))
+        self.mismatch(format!(
+            "no conversation has this task; the nearest differs\n{}",
+            diff(&format!("{nearest}\n"), &format!("{task}\n"))
+        ))
     }
 
     fn mismatch(&self, message: String) -> ModelError {
@@ -183,41 +199,127 @@ fn play(outcome: &Outcome, placeholders: &Placeholders<'_>) -> Result<Reply, Mod
     }
 }
 
-fn compare<'a>(
-    transcript: &Transcript<'a>,
-    request: &Request,
-    line: &Line,
-    expected: &[&[HeardText]],
-    placeholders: &mut Placeholders<'_>,
-) -> Verdict<'a> {
-    let mut found_text = header(request.prefix.tools.iter().map(|tool| tool.name.as_str()), request.tool_use == ToolUse::Forbidden);
-    let mut expected_text = header(line.tools.iter().map(String::as_str), line.closing);
-    let mut early = Vec::new();
-    for (index, part) in transcript.parts.iter().enumerate() {
-        let recorded = expected.get(index).copied().unwrap_or_default();
-        for text in [&mut found_text, &mut expected_text] {
-            text.push_str(&format!("--- before answer {index}\n"));
+/// Where in a conversation a request stands, when answers to nothing but notices are not counted as steps of their own.
+#[derive(Clone, Copy)]
+struct Place {
+    /// Number of the last part that holds more than notices.
+    first_part: usize,
+    /// How many such parts there were before it.
+    act: usize,
+    /// Answers given since then.
+    answer: usize,
+}
+
+impl Place {
+    fn of<T>(parts: &[impl AsRef<[T]>], is_notice: impl Fn(&T) -> bool) -> Self {
+        let mut place = Self { first_part: 0, act: 0, answer: 0 };
+        for (index, part) in parts.iter().enumerate().skip(1) {
+            let part = part.as_ref();
+            if !part.is_empty() && part.iter().all(&is_notice) {
+                place.answer += 1;
+            } else {
+                place = Self { first_part: index, act: place.act + 1, answer: 0 };
+            }
         }
-        for (position, heard) in part.iter().enumerate() {
-            let then = recorded.get(position);
-            let now = match (look_of(heard), then) {
-                (Some((call, text)), Some(HeardText::Result(then_text))) => {
-                    let seen = see(text, then_text, placeholders);
-                    if seen.is_early {
-                        early.push(call);
-                    }
-                    HeardText::Result(seen.text)
+        place
+    }
+}
+
+/// The answer was given already and something came after all: the words once more, but nothing is done twice.
+fn said_before(mut reply: Reply) -> Reply {
+    reply.message.blocks.retain(|block| matches!(block, Block::Text { .. }));
+    if reply.message.blocks.is_empty() {
+        reply.message.blocks.push(Block::Text { text: "(nothing new)".to_owned() });
+    }
+    reply.stop = StopReason::EndTurn;
+    reply
+}
+
+/// One request against one recorded line.
+struct Comparison<'a> {
+    placeholders: Placeholders<'a>,
+    /// The recorded notice of each job that had one.
+    notices: BTreeMap<&'a str, &'a str>,
+    /// Jobs whose end this run has seen, by their placeholders.
+    ended: BTreeSet<String>,
+}
+
+impl<'a> Comparison<'a> {
+    fn new(context: &'a RecordContext, recorded: &'a Recorded) -> Self {
+        let heard = recorded.lines.iter().flat_map(|line| line.heard.iter().flatten());
+        let notices = heard.filter_map(|heard| match heard {
+            HeardText::Notice { job, text } => Some((job.as_str(), text.as_str())),
+            HeardText::Text(_) | HeardText::Result(_) | HeardText::FailedResult(_) => None,
+        });
+        Self { placeholders: Placeholders::new(context), notices: notices.collect(), ended: BTreeSet::new() }
+    }
+
+    /// Whether every end that the recorded model had been told of in these parts is known here too.
+    fn has_seen(&self, parts: &[&[HeardText]]) -> bool {
+        parts.iter().skip(1).flat_map(|part| part.iter()).all(|heard| match heard {
+            HeardText::Notice { job, .. } => self.ended.contains(job),
+            HeardText::Text(_) | HeardText::Result(_) | HeardText::FailedResult(_) => true,
+        })
+    }
+
+    fn run<'t>(&mut self, transcript: &Transcript<'t>, request: &Request, line: &Line, expected: &[&[HeardText]]) -> Verdict<'t> {
+        let tools = request.prefix.tools.iter().map(|tool| tool.name.as_str());
+        let mut found_text = header(tools, request.tool_use == ToolUse::Forbidden);
+        let mut expected_text = header(line.tools.iter().map(String::as_str), line.closing);
+        let mut early = Vec::new();
+        let expected_parts = expected.iter().map(|part| part.iter().filter(|heard| !matches!(heard, HeardText::Notice { .. })));
+        let mut expected_parts =
+            expected_parts.map(Iterator::collect::<Vec<_>>).enumerate().filter(|(index, part)| *index == 0 || !part.is_empty());
+        for (index, part) in transcript.parts.iter().enumerate() {
+            let heard: Vec<&Heard<'t>> = part.iter().filter(|heard| !matches!(heard, Heard::Notice { .. })).collect();
+            if index == 0 || !heard.is_empty() {
+                let recorded = expected_parts.next().map(|(_, part)| part).unwrap_or_default();
+                for text in [&mut found_text, &mut expected_text] {
+                    text.push_str(&format!("--- before answer {index}\n"));
                 }
-                _ => noted(heard, placeholders),
-            };
-            found_text.push_str(&shown(&now));
+                for (position, heard) in heard.into_iter().enumerate() {
+                    found_text.push_str(&shown(&self.now(heard, recorded.get(position).copied(), &mut early)));
+                }
+                recorded.iter().for_each(|then| expected_text.push_str(&shown(then)));
+            }
+            for notice in part.iter().filter(|heard| matches!(heard, Heard::Notice { .. })) {
+                self.compare_notice(notice, &mut expected_text, &mut found_text);
+            }
         }
-        recorded.iter().for_each(|then| expected_text.push_str(&shown(then)));
+        if found_text == expected_text {
+            return Verdict::Same;
+        }
+        if early.is_empty() { Verdict::Different { expected: expected_text, found: found_text } } else { Verdict::Early(early) }
     }
-    if found_text == expected_text {
-        return Verdict::Same;
+
+    fn now<'t>(&mut self, heard: &Heard<'t>, then: Option<&HeardText>, early: &mut Vec<Call<'t>>) -> HeardText {
+        let Some((call, text)) = look_of(heard) else {
+            return noted(heard, &mut self.placeholders);
+        };
+        let Some(HeardText::Result(then)) = then else {
+            return noted(heard, &mut self.placeholders);
+        };
+        let seen = see(text, then, &mut self.placeholders);
+        for (id, _) in blocks(text).filter_map(|block| Some((ended(block)?, block))) {
+            self.ended.extend(self.placeholders.known(id).map(str::to_owned));
+        }
+        if seen.is_early {
+            early.push(call);
+        }
+        HeardText::Result(seen.text)
     }
-    if early.is_empty() { Verdict::Different { expected: expected_text, found: found_text } } else { Verdict::Early(early) }
+
+    /// What a notice says must be what it said, whenever it comes.
+    fn compare_notice(&mut self, notice: &Heard<'_>, expected_text: &mut String, found_text: &mut String) {
+        let HeardText::Notice { job, text } = noted(notice, &mut self.placeholders) else {
+            return;
+        };
+        if let Some(then) = self.notices.get(job.as_str()) {
+            expected_text.push_str(&format!("notice: {then}\n"));
+            found_text.push_str(&format!("notice: {text}\n"));
+        }
+        self.ended.insert(job);
+    }
 }
 
 fn header<'a>(tools: impl Iterator<Item = &'a str>, closing: bool) -> String {
@@ -229,6 +331,7 @@ fn header<'a>(tools: impl Iterator<Item = &'a str>, closing: bool) -> String {
 fn shown(heard: &HeardText) -> String {
     match heard {
         HeardText::Text(text) => format!("user: {text}\n"),
+        HeardText::Notice { text, .. } => format!("notice: {text}\n"),
         HeardText::Result(text) => format!("result: {text}\n"),
         HeardText::FailedResult(text) => format!("failed result: {text}\n"),
     }
@@ -241,7 +344,7 @@ fn look_of<'a>(heard: &Heard<'a>) -> Option<(Call<'a>, &'a str)> {
             let action = call.input.get("action").and_then(|action| action.as_str());
             matches!(action, Some("poll" | "list")).then_some((*call, text))
         }
-        Heard::Result { .. } | Heard::Text(_) => None,
+        Heard::Result { .. } | Heard::Text(_) | Heard::Notice { .. } => None,
     }
 }
 

@@ -13,6 +13,10 @@ use crate::models::{Block, CONTEXT_TAG, Message, Request, Role};
 /// How the id of a call begins that a replay makes only to wait (see `replay`).
 pub(super) const WAIT_PREFIX: &str = "replay_wait_";
 
+/// How a notice begins, and what stands around the id of its job (`text/incoming.rs`).
+const NOTICE_FRAME: &str = "[SYSTEM NOTIFICATION - NOT USER INPUT]";
+const NOTICE_JOB: [&str; 2] = ["<task-id>", "</task-id>"];
+
 /// What was heard before each answer, oldest first; the last part belongs to the answer that is asked for.
 pub(super) struct Transcript<'a> {
     pub parts: Vec<Vec<Heard<'a>>>,
@@ -22,7 +26,16 @@ pub(super) struct Transcript<'a> {
 
 pub(super) enum Heard<'a> {
     Text(&'a str),
-    Result { call: Call<'a>, text: &'a str, is_error: bool },
+    /// The end of a job that runs beside the conversation; when it is told is chance.
+    Notice {
+        job: &'a str,
+        text: &'a str,
+    },
+    Result {
+        call: Call<'a>,
+        text: &'a str,
+        is_error: bool,
+    },
 }
 
 /// The call that a result answers.
@@ -57,7 +70,7 @@ impl<'a> Transcript<'a> {
     pub fn task(&self) -> &'a str {
         let texts = self.parts.iter().flatten().filter_map(|heard| match heard {
             Heard::Text(text) => Some(*text),
-            Heard::Result { .. } => None,
+            Heard::Notice { .. } | Heard::Result { .. } => None,
         });
         texts.into_iter().find(|text| !text.is_empty() && !text.starts_with(CONTEXT_TAG)).unwrap_or_default()
     }
@@ -70,7 +83,10 @@ impl<'a> Transcript<'a> {
         for block in &message.blocks {
             let heard = match block {
                 Block::Text { text } if belongs_to_the_machine(text) => continue,
-                Block::Text { text } => Heard::Text(text),
+                Block::Text { text } => match noticed_job(text) {
+                    Some(job) => Heard::Notice { job, text },
+                    None => Heard::Text(text),
+                },
                 Block::ToolResult { tool_use_id, text, is_error } => {
                     let unknown = Call { id: tool_use_id, name: "", input: &Value::Null };
                     let call = calls.get(tool_use_id.as_str()).copied().unwrap_or(unknown);
@@ -108,6 +124,11 @@ fn belongs_to_the_machine(text: &str) -> bool {
     };
     ["\"date\"", "\"git\"", "\"environment\""].iter().any(|name| tag.starts_with(name))
         || tag.contains("own instructions, for all projects")
+}
+
+fn noticed_job(text: &str) -> Option<&str> {
+    let rest = text.strip_prefix(NOTICE_FRAME)?.split_once(NOTICE_JOB[0])?.1;
+    rest.split_once(NOTICE_JOB[1]).map(|(job, _)| job)
 }
 
 fn is_wait(message: &Message) -> bool {
