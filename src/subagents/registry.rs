@@ -87,7 +87,8 @@ impl Registry {
     pub(crate) async fn add(self: &Arc<Self>, found: Found, background: bool) {
         let Found { job, kept } = found;
         let id = job.id().clone();
-        self.insert(job.clone(), kept, background, NoticeState::Open);
+        // Even when it has ended meanwhile: its end is still to be told.
+        self.insert(job.clone(), kept, background, NoticeState::Open, false);
         if background {
             self.started(&job).await;
         }
@@ -118,11 +119,10 @@ impl Registry {
         self.get(id)
     }
 
-    fn insert(&self, job: Job, kept: Kept, background: bool, notice: NoticeState) {
+    fn insert(&self, job: Job, kept: Kept, background: bool, notice: NoticeState, concluded: bool) {
         let id = job.id().clone();
         let mut entries = self.entries();
         let (tended, awaited) = entries.get(&id).map_or((false, 0), |known| (known.tended, known.awaited));
-        let concluded = !job.is_running();
         entries.insert(id, Entry { job, kept, background, tended, concluded, told: concluded, notice, awaited });
         drop(entries);
         self.announce_change();
@@ -273,7 +273,8 @@ impl Registry {
                 let background = job.owner.background;
                 // Somebody may have added it with its lifeline while the folder was read.
                 if !self.entries().contains_key(id) {
-                    self.insert(job, kept, background, notice);
+                    let concluded = !job.is_running();
+                    self.insert(job, kept, background, notice, concluded);
                 }
             }
             Err(error) if error.is_absent() => {}
