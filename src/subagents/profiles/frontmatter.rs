@@ -48,7 +48,9 @@ pub fn split(text: &str) -> Result<Document, NoFrontmatter> {
     }
     let mut notes = Vec::new();
     let first = opening + 1;
-    let closing = lines.iter().skip(first).position(|line| is_fence(line.trim_end())).map(|offset| first + offset);
+    let line_like = |is_end: &dyn Fn(&str) -> bool| lines.iter().skip(first).position(|line| is_end(line.trim_end())).map(|at| first + at);
+    // `...` ends a YAML document too, but may also stand in prose above the fence.
+    let closing = line_like(&is_fence).or_else(|| line_like(&|line| line == "..."));
     let (end, body_start) = match closing {
         Some(closing) => (closing, closing + 1),
         None => {
@@ -252,7 +254,10 @@ fn lenient(block: &Block) -> Lenient {
         match key_of(line, in_prose) {
             Some((key, field)) => segments.push(Segment { key, field, start: index, lines: vec![line] }),
             None => match segments.last_mut() {
-                Some(segment) => segment.lines.push(line),
+                Some(segment) => {
+                    notes.extend(looks_like_field(line).filter(|_| in_prose).map(|field| taken_as_prose(block, index, field)));
+                    segment.lines.push(line);
+                }
                 None if line.trim().is_empty() || line.starts_with('#') => {}
                 None => notes.push(ignored_line(block, index)),
             },
@@ -277,6 +282,18 @@ fn ignored_line(block: &Block, index: usize) -> Diagnostic {
         "remove the line, or put it below the frontmatter",
     )
     .at(None, Some(block.line(index)))
+}
+
+/// A line of prose that could have been meant as a field: indented, or with a capital letter.
+fn looks_like_field(line: &str) -> Option<Field> {
+    let (key, rest) = line.trim_start().split_once(':')?;
+    if rest.starts_with([' ', '\t']) { Field::from_any_spelling(key.trim_end()) } else { None }
+}
+
+fn taken_as_prose(block: &Block, index: usize, field: Field) -> Diagnostic {
+    let reason = format!("the line looks like the field `{field}` but was read as part of the text above it");
+    let remedy = format!("write `{field}:` at the start of the line if the field is meant, or put the text into quotes");
+    Diagnostic::new(Code::ForeignSpelling, Severity::Warning, reason, remedy).at(None, Some(block.line(index)))
 }
 
 /// The key a line starts with, and the field it means. In prose only known keys start a field, and only in a
@@ -424,6 +441,22 @@ mod tests {
         assert_eq!(with_rule.body, "You are: a: b.\n\n---\nMore.");
         assert_eq!(text_of(&with_rule, "color"), "red");
         assert!(with_rule.notes.iter().any(|note| note.code == Code::FenceNotClosed));
+    }
+
+    #[test]
+    fn three_dots_end_the_frontmatter_when_no_fence_does() {
+        let document = split("---\nname: a\ndescription: b\n...\nBody").unwrap();
+        assert_eq!((document.body.as_str(), document.notes.len()), ("Body", 0));
+    }
+
+    /// fault H1
+    #[test]
+    fn a_line_of_prose_that_looks_like_a_field_is_told() {
+        for line in ["Tools: Read", " tools: Read"] {
+            let document = split(&format!("---\nname: a\ndescription: b: c\n{line}\n---\nBody")).unwrap();
+            let note = document.notes.iter().find(|note| note.code == Code::ForeignSpelling).unwrap();
+            assert_eq!((note.line, note.severity), (Some(4), Severity::Warning), "{line}");
+        }
     }
 
     #[test]
