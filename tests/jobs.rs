@@ -211,3 +211,44 @@ async fn a_named_session_is_followed_from_a_shell() {
     assert_eq!(killed.code, 0);
     assert_eq!(json_of::<Value>(&killed)["jobs"][0]["end_cause"], "stopped_by_person");
 }
+
+/// R333, fault M23: old jobs go by age and by count, never running ones, never one whose end nobody was told.
+#[tokio::test]
+async fn old_jobs_go_and_what_is_needed_stays() {
+    use std::time::Duration;
+    use zapmyco::config::Limits;
+    use zapmyco::subagents::retention;
+    let home = Home::new();
+    let parent = parent(&home).build();
+    let mut told = Vec::new();
+    for n in 0..5 {
+        told.push(parent.spawn(&format!("echo {n}")).await);
+        parent.ended(&told[n]).await;
+    }
+    let untold = parent.spawn("echo untold").await;
+    let running = parent.spawn("sleep 600").await;
+    until_true("a notice", || !parent.inbox.is_empty()).await;
+    let store = parent.store.clone().unwrap();
+    while store.jobs_of(&parent.session).await.unwrap().iter().filter(|row| row.notified).count() < 5 {
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    assert!(retention::is_due(&parent.layout));
+    let kept = Limits { retention_count: 3, ..Limits::default() };
+    let removed = retention::apply(&parent.layout, &kept, Some(&store)).await.unwrap();
+    assert!(!retention::is_due(&parent.layout));
+    let mut removed: Vec<String> = removed.iter().map(ToString::to_string).collect();
+    removed.sort();
+    let mut oldest = told[..3].to_vec();
+    oldest.sort();
+    assert_eq!(removed, oldest);
+    let old = Limits { retention_age: Duration::ZERO, ..Limits::default() };
+    retention::apply(&parent.layout, &old, Some(&store)).await.unwrap();
+    let list: JobList = json_of(&zapmyco(&home, &["jobs", "list", "--json"]).await);
+    let mut left: Vec<&str> = list.jobs.iter().map(|job| job.id.as_str()).collect();
+    left.sort_unstable();
+    let mut expected = vec![untold.as_str(), running.as_str()];
+    expected.sort_unstable();
+    assert_eq!(left, expected);
+    assert_eq!(store.jobs_of(&parent.session).await.unwrap().len(), 2);
+    parent.kill(&[&running]).await;
+}

@@ -16,6 +16,7 @@ mod permissions;
 mod run;
 mod scripts;
 mod sessions;
+mod shells;
 mod store;
 mod subagent;
 mod supervisor;

@@ -52,6 +52,11 @@ impl Layout {
         self.root.join("locks").join(session.as_str())
     }
 
+    /// Its time of change tells when old jobs were last cleared away.
+    pub fn retention_mark(&self) -> PathBuf {
+        self.root.join("retention")
+    }
+
     /// Owner-only scratch space, emptied by whoever made the entry.
     pub fn scratch_folder(&self) -> PathBuf {
         self.root.join("scratch")

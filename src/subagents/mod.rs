@@ -12,6 +12,7 @@ pub mod poll;
 pub mod process;
 pub mod profiles;
 pub mod registry;
+pub mod retention;
 pub mod shell;
 pub mod status;
 pub mod sweep;
