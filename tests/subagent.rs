@@ -499,6 +499,23 @@ async fn fifty_children_that_end_at_once() {
     until_true("no zombies", || processes::of_home(&home.root()).is_empty()).await;
 }
 
+/// R251, R257: also a child that has ended before its start was reported is announced.
+#[tokio::test]
+async fn the_quickest_children_are_announced_too() {
+    let home = Home::new();
+    let parent = parent(&home).build();
+    for _ in 0..30 {
+        parent.spawn("exit 0").await;
+    }
+    let mut told = Vec::new();
+    until_true("thirty notices", || {
+        told.extend(parent.notices());
+        told.len() >= 30
+    })
+    .await;
+    assert_eq!(told.len(), 30);
+}
+
 /// R332, R349: children carry the mark, shells of a child too, and no shell has provider keys.
 #[tokio::test]
 async fn marks_and_secrets_in_the_environment() {
