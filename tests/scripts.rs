@@ -541,6 +541,41 @@ fn every_fault_has_its_exit_code() {
 }
 
 #[test]
+fn the_example_of_the_documentation_plays() {
+    let home = Home::new();
+    home.write("src/a/b.rs", "");
+    home.write("src/c.rs", "");
+    let page = std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/examples/README.md")).unwrap();
+    let example = page.split("```yaml\n").nth(1).and_then(|rest| rest.split("```").next()).unwrap();
+    home.write("s.yaml", example);
+    let finished = run(&home, &["run", "--model", "script:s.yaml", "how many sources are there?"]);
+    assert_eq!(finished.code, 0, "{finished:?}");
+    assert!(finished.stdout.contains(": completed\n") && finished.stdout.trim_end().ends_with("=== stdout ===\n2 files"), "{finished:?}");
+}
+
+#[test]
+fn the_script_of_the_demo_plays_from_its_file() {
+    let home = Home::new();
+    home.write("docs/a.md", "one\ntwo\n");
+    let script = concat!("script:", env!("CARGO_MANIFEST_DIR"), "/examples/demo.yaml");
+    let task = "Look at docs with one subagent for each part.\n\npart: docs/\n- docs/\n";
+    let finished = run(&home, &["run", "--model", script, task]);
+    assert_eq!(finished.code, 0, "{finished:?}");
+    assert!(finished.stdout.contains("| docs/ | 1 | 1 | 2 | 8 | 0 | 0 |"), "{finished:?}");
+}
+
+#[test]
+fn a_stalled_answer_ends_at_the_limit_for_silence() {
+    let home = Home::new();
+    home.write("s.yaml", "version: 1\nscripts: [{turns: [{text: half1234, fault: stall}]}]\n");
+    let mut command = home.command();
+    command.args(["run", "--model", "script:s.yaml", "hello"]).env("ZAPMYCO_LIMITS_STREAM_IDLE_TIMEOUT", "50ms");
+    let finished = crate::support::finish(&mut command);
+    assert_eq!((finished.code, finished.stdout.as_str()), (4, ""), "{finished:?}");
+    assert!(finished.stderr.contains("half") && !finished.stderr.contains("half1234"), "{finished:?}");
+}
+
+#[test]
 fn mistakes_in_a_script_end_a_run_before_it_begins() {
     let home = Home::new();
     home.write("s.yaml", "version: 1\nscripts:\n- turns:\n  - txet: a\n");

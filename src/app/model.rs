@@ -145,7 +145,7 @@ impl App {
     fn scripted(&self, script: Arc<Script>) -> Base {
         Base {
             for_children: json!({ "script": { "name": script.name(), "text": script.text() } }),
-            model: scripted(script, ScriptContext::new(self.cwd.clone())),
+            model: scripted(script, ScriptContext { cwd: self.cwd.clone(), idle_limit: self.limits.stream_idle_timeout }),
             why: Vec::new(),
             reasoning: None,
             secret: None,

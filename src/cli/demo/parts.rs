@@ -47,8 +47,8 @@ pub(super) fn choose(folder: &Path) -> Parts {
     let mut tree = Tree::default();
     let mut n_files = 0;
     let mut is_cut = false;
-    // The same rules as those of the search tools.
-    let walk = WalkBuilder::new(folder).require_git(false).git_global(false).build();
+    // The same rules as those of the search tools; what is mounted below (`/proc`) is no part of the folder.
+    let walk = WalkBuilder::new(folder).require_git(false).git_global(false).same_file_system(true).build();
     for entry in walk.flatten() {
         if !entry.file_type().is_some_and(|kind| kind.is_file()) {
             continue;
