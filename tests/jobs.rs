@@ -135,25 +135,95 @@ async fn sweep_settles_what_died_hard_and_proves_that_nothing_is_left() {
     assert!(processes::of_home(&home.root()).iter().all(|process| process.state == 'Z'));
 }
 
-/// The sweep names and ends what a dead keeper of a dead session left.
+/// A model that says what a command printed, or runs one that does not end.
+const SCRIPT: &str = r#"
+version: 1
+scripts:
+  - match: "^quick"
+    turns:
+      - calls: [{name: Bash, input: {command: "echo from a tool"}}]
+      - text: "said: {{ results[0] }}"
+  - match: "^slow"
+    turns:
+      - text: "working"
+        calls: [{name: Bash, input: {command: "echo $$ > pid; setsid sleep 600 & sleep 600 & wait", timeout: 600000}}]
+      - text: "never"
+  - match: "."
+    turns:
+      - text: "other"
+"#;
+
+/// Starts a child of the session `ci` that is a real `zapmyco run --subagent`.
+async fn spawn_in_ci(home: &Home, task: &str) -> String {
+    home.write("agent.yaml", SCRIPT);
+    let arguments = ["subagent", "spawn", "--session", "ci", "--model", "script:agent.yaml", "--permission-mode", "yolo", "--json", task];
+    let spawned = zapmyco(home, &arguments).await;
+    assert_eq!(spawned.code, 0, "{spawned:?}");
+    json_of::<JobView>(&spawned).id.to_string()
+}
+
+fn quick_polls(home: &Home) {
+    std::fs::write(home.root().join("settings.toml"), "[limits]\npoll_base_wait = \"50ms\"\nstop_grace = \"1s\"\n").unwrap();
+}
+
+/// R343, R344, R352, decision 20: the four actions without a model and without a parent.
+#[tokio::test]
+async fn a_script_starts_follows_and_ends_subagents() {
+    let home = Home::new();
+    quick_polls(&home);
+    home.write("agent.yaml", SCRIPT);
+    let mut command = home.command();
+    command.args(["subagent", "spawn", "--model", "script:agent.yaml", "quick one"]).env("ZAPMYCO_SESSION", "ci");
+    let spawned = tokio::task::spawn_blocking(move || crate::support::finish(&mut command)).await.unwrap();
+    assert_eq!(spawned.code, 0, "{spawned:?}");
+    let id = spawned.stdout.strip_prefix("[SubAgent] ").unwrap().split(':').next().unwrap().to_owned();
+    assert!(spawned.stdout.contains(": running\nCLI: zapmyco\nTask: quick one\nCreated: "), "{spawned:?}");
+    let polled = loop {
+        let polled = zapmyco(&home, &["subagent", "poll", "--session", "ci", "--wait", "5"]).await;
+        if polled.code != 10 {
+            break polled;
+        }
+    };
+    assert_eq!(polled.code, 0, "{polled:?}");
+    assert!(polled.stdout.contains("=== stdout ===\nsaid: from a tool\n"), "{polled:?}");
+    let slow = spawn_in_ci(&home, "slow one").await;
+    until_true("its command", || home.project().join("pid").exists()).await;
+    assert_eq!(zapmyco(&home, &["subagent", "poll", "--session", "ci", &slow, &id]).await.code, 10);
+    assert_eq!(zapmyco(&home, &["subagent", "poll", "--session", "other", &slow]).await.code, 11);
+    let killed = zapmyco(&home, &["subagent", "kill", "--session", "ci", &slow]).await;
+    assert_eq!(killed.code, 0, "{killed:?}");
+    assert!(killed.stdout.contains(&format!("  {slow}: cancelled (SIGTERM")), "{killed:?}");
+    assert!(processes::of_home(&home.root()).iter().all(|process| process.state == 'Z'));
+    assert_eq!(zapmyco(&home, &["subagent", "poll", "--session", "ci", &slow]).await.code, 1);
+    let list = zapmyco(&home, &["subagent", "list", "--session", "ci"]).await.stdout;
+    assert!(list.starts_with("[SubAgent] 当前共 2 个子代理\n") && list.contains("completed (耗时 "), "{list}");
+    let no_model = zapmyco(&home, &["subagent", "spawn", "--session", "ci", "--model", "script:nowhere.yaml", "x"]).await;
+    assert_eq!(no_model.code, 2, "{no_model:?}");
+    assert_eq!(zapmyco(&home, &["jobs", "sweep"]).await.code, 0);
+}
+
+/// Faults A1, M7: the keeper of a detached child dies hard; the sweep names and ends everything below, nested shells too.
 #[tokio::test]
 async fn sweep_ends_the_tree_of_a_dead_keeper() {
     let home = Home::new();
-    let parent = parent(&home).build();
-    let id = parent.spawn("setsid sleep 600 & echo up; wait").await;
-    until_true("its output", || std::fs::read_to_string(parent.folder(&id).join("stdout")).is_ok_and(|text| text == "up\n")).await;
-    let status: Value = serde_json::from_slice(&std::fs::read(parent.folder(&id).join("status.json")).unwrap()).unwrap();
+    quick_polls(&home);
+    let id = spawn_in_ci(&home, "slow one").await;
+    until_true("its command", || home.project().join("pid").exists()).await;
+    let path = home.root().join("subagents/name_ci").join(&id).join("status.json");
+    let status: Value = serde_json::from_slice(&std::fs::read(path).unwrap()).unwrap();
     let keeper = i32::try_from(status["keeper"]["pid"].as_u64().unwrap()).unwrap();
-    // As after the death of the session: nobody looks any more.
-    let folder = parent.folder(&id);
-    parent.delegation.detach_all();
-    drop(parent);
     nix::sys::signal::kill(nix::unistd::Pid::from_raw(keeper), nix::sys::signal::Signal::SIGKILL).unwrap();
+    until_true("the keeper's end", || !processes::is_alive(keeper.unsigned_abs())).await;
     let swept = zapmyco(&home, &["jobs", "sweep"]).await;
-    until_true("nothing left", || processes::of_home(&home.root()).iter().all(|process| process.state == 'Z')).await;
-    assert!(swept.code == 0 || swept.stdout.contains("nothing is left now\n"), "{swept:?}");
-    assert!(folder.join("end.json").exists());
-    assert_eq!(zapmyco(&home, &["jobs", "sweep"]).await.stdout, "nothing was left behind\n");
+    assert_eq!(swept.code, 1, "{swept:?}");
+    assert!(swept.stdout.contains(&format!("settled: {id} is lost")) && swept.stdout.contains("ended: PID "), "{swept:?}");
+    assert!(swept.stdout.ends_with("nothing is left now\n"), "{swept:?}");
+    assert!(processes::of_home(&home.root()).iter().all(|process| process.state == 'Z'));
+    let again = zapmyco(&home, &["jobs", "sweep"]).await;
+    assert_eq!((again.code, again.stdout.as_str()), (0, "nothing was left behind\n"));
+    let polled = zapmyco(&home, &["subagent", "poll", "--session", "ci", &id]).await;
+    assert_eq!(polled.code, 1);
+    assert!(polled.stdout.contains(&format!("[SubAgent] {id}: lost\n")), "{polled:?}");
 }
 
 /// Decision 19, decision 20, R340, R364

@@ -9,11 +9,13 @@ use serde_json::{Value, json};
 
 use super::jobs::{layout, print_json, report_kill, state_error};
 use super::report::{CommandError, Exit, print_notice, print_out};
-use super::{config, guard, run};
+use super::{config, failure, guard, run};
+use crate::app::model::ModelSource;
+use crate::app::{self, App};
 use crate::config::Environment;
-use crate::config::environment::{BASE_URL, MODEL, SESSION};
+use crate::config::environment::SESSION;
 use crate::ids::SessionId;
-use crate::permissions::Mode;
+use crate::permissions::rules::Rule;
 use crate::subagents::answers::{self, Asked};
 use crate::subagents::delegation::SpawnError;
 use crate::subagents::detached::Detached;
@@ -89,15 +91,13 @@ pub struct SpawnArguments {
     pub task_file: Option<PathBuf>,
     #[command(flatten)]
     pub session: SessionArgument,
-    /// PROVIDER/MODEL, script:FILE or replay:FILE
-    #[arg(long, value_name = "MODEL")]
-    pub model: Option<String>,
-    /// Address of the provider, with or without /v1
-    #[arg(long, value_name = "URL")]
-    pub base_url: Option<String>,
-    /// default: reading is free; acceptEdits: file edits too; plan: reading only; yolo: everything
-    #[arg(long, value_name = "MODE", value_parser = |text: &str| text.parse::<Mode>().map_err(|error| error.to_string()))]
-    pub permission_mode: Option<Mode>,
+    #[command(flatten)]
+    pub model: run::ModelArguments,
+    #[command(flatten)]
+    pub rights: run::RightsArguments,
+    /// Most model requests of the subagent; at the limit it gives a closing report
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    pub max_turns: Option<u32>,
     /// As one JSON object
     #[arg(long)]
     pub json: bool,
@@ -175,21 +175,11 @@ fn spawn(detached: &Detached, arguments: &SpawnArguments, environment: &Environm
         (None, Some("-")) => run::read_stdin()?,
         (None, task) => task.unwrap_or_default().to_owned(),
     };
-    let cwd = std::env::current_dir().map_err(|error| CommandError::usage(format!("the working directory is gone: {error}")))?;
-    // The child is a run of its own: what is given here reaches it as its environment, where a person could have set it.
-    let mut variables = environment.all().to_vec();
-    let mut set = |name: &str, value: String| {
-        variables.retain(|(known, _)| known != name);
-        variables.push((name.into(), value.into()));
-    };
-    if let Some(model) = &arguments.model {
-        set(MODEL, with_absolute_file(model, &cwd));
+    if task.trim().is_empty() {
+        return Err(CommandError::failed(TASK_EMPTY));
     }
-    if let Some(url) = &arguments.base_url {
-        set(BASE_URL, url.clone());
-    }
-    let child = ChildSettings { mode: arguments.permission_mode, ..ChildSettings::default() };
-    let started = detached.spawn(&task, cwd, Environment::from_pairs(variables), child).map_err(|error| spawn_error(&error))?;
+    let (child, cwd) = child_settings(arguments, environment)?;
+    let started = detached.spawn(&task, cwd, environment.clone(), child).map_err(|error| spawn_error(&error))?;
     if arguments.json {
         print_json(&started.job.view())?;
     } else {
@@ -198,14 +188,33 @@ fn spawn(detached: &Detached, arguments: &SpawnArguments, environment: &Environm
     Ok(Exit::Done)
 }
 
-/// `script:FILE` and `replay:FILE` mean the caller's file, wherever the child looks from.
-fn with_absolute_file(model: &str, cwd: &std::path::Path) -> String {
-    for kind in ["script:", "replay:"] {
-        if let Some(file) = model.strip_prefix(kind) {
-            return format!("{kind}{}", cwd.join(file).display());
-        }
+/// What a child of a session would be handed by its parent: model, rights and limits as settings and flags give them here.
+fn child_settings(arguments: &SpawnArguments, environment: &Environment) -> Result<(ChildSettings, PathBuf), CommandError> {
+    let cwd = app::working_directory(None).map_err(|error| failure::of_app(&error))?;
+    let flags = run::flags(&arguments.model, &arguments.rights);
+    let app = App::load(environment.clone(), cwd.clone(), flags, None).map_err(|error| failure::of_app(&error))?;
+    for diagnostic in app.settings.ignored() {
+        print_notice(&diagnostic.to_string());
     }
-    model.to_owned()
+    // Only a search for a server on this machine waits for anything.
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    let runtime = runtime.map_err(|error| CommandError::new(Exit::Fault, format!("cannot start the runtime: {error}")))?;
+    let record = arguments.model.record.as_deref().map(|file| cwd.join(file));
+    let chosen =
+        runtime.block_on(app.choose_model(&ModelSource::Configured, record.as_deref())).map_err(|error| failure::of_model(&error))?;
+    chosen.why.iter().for_each(|line| print_notice(line));
+    let texts = |rules: &[Rule]| rules.iter().map(ToString::to_string).collect();
+    let child = ChildSettings {
+        model: chosen.for_children,
+        record: chosen.record,
+        mode: Some(app.mode().map_err(|error| failure::of_app(&error))?),
+        allow: texts(&app.rules.allow),
+        ask: texts(&app.rules.ask),
+        deny: texts(&app.rules.deny),
+        limits: app.settings.limits_set(),
+        max_turns: arguments.max_turns,
+    };
+    Ok((child, cwd))
 }
 
 fn spawn_error(error: &SpawnError) -> CommandError {
