@@ -9,6 +9,9 @@
 set -euo pipefail
 
 zapmyco=${ZAPMYCO:-zapmyco}
+for program in "$zapmyco" jq; do
+  command -v "$program" >/dev/null || { echo "$0: $program is not installed (ZAPMYCO=PATH names another zapmyco)" >&2; exit 2; }
+done
 tasks=${1:?usage: fan-out-subagent.sh TASKS [SESSION]}
 export ZAPMYCO_SESSION=${2:-fan-out-$$}
 

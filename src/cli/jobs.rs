@@ -12,7 +12,7 @@ use crate::subagents::detached::stop_all;
 use crate::subagents::folders::{self, Found, JobError, Scan};
 use crate::subagents::job::{Job, JobList, JobView};
 use crate::subagents::output;
-use crate::subagents::sweep::{SweepReport, sweep_all};
+use crate::subagents::sweep::{self, SweepReport};
 use crate::text::fold::harmless;
 use crate::text::units::{exit_status, one_line, size};
 
@@ -80,6 +80,8 @@ pub enum JobsCommand {
     },
     /// Settle what died hard, end what was left behind, and prove that nothing is left; exit 1 when something was found
     Sweep {
+        #[command(flatten)]
+        scope: Scope,
         /// As one JSON object
         #[arg(long)]
         json: bool,
@@ -107,7 +109,7 @@ pub fn run(arguments: &JobsArguments, environment: &Environment) -> Result<Exit,
             output_of(&layout, id, scope, stream, *tail, *json)
         }
         JobsCommand::Kill { ids, scope, json } => kill(&layout, ids, scope, *json),
-        JobsCommand::Sweep { json } => sweep(&layout, *json),
+        JobsCommand::Sweep { scope, json } => sweep_jobs(&layout, scope, *json),
     }
 }
 
@@ -312,8 +314,8 @@ fn unknown_ids(outcomes: &[Ended]) -> Vec<&str> {
     outcomes.iter().filter_map(|outcome| if let Ended::Unknown(text) = outcome { Some(text.as_str()) } else { None }).collect()
 }
 
-fn sweep(layout: &Layout, json: bool) -> Result<Exit, CommandError> {
-    let report = sweep_all(layout).map_err(|error| state_error(&error))?;
+fn sweep_jobs(layout: &Layout, scope: &Scope, json: bool) -> Result<Exit, CommandError> {
+    let report = sweep::sweep(layout, scope.session()?.as_ref()).map_err(|error| state_error(&error))?;
     if json {
         print_json(&report)?;
     } else {

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use super::folders::{JobError, all_ids};
 use crate::config::Layout;
-use crate::ids::JobId;
+use crate::ids::{JobId, SessionId};
 use crate::supervisor::record::{RecordError, read_end, read_spec};
 use crate::supervisor::recovery;
 
@@ -38,11 +38,11 @@ impl SweepReport {
 }
 
 /// Settles dead keepers, ends what carries a marker of this root without a living keeper, removes folders whose start was
-/// never completed, and looks again.
-pub fn sweep_all(layout: &Layout) -> Result<SweepReport, JobError> {
+/// never completed, and looks again. `only`: the jobs of this session; otherwise of all.
+pub fn sweep(layout: &Layout, only: Option<&SessionId>) -> Result<SweepReport, JobError> {
     let mut report = SweepReport::default();
     let mut markers = Markers::default();
-    for (session, id) in all_ids(layout)? {
+    for (session, id) in all_ids(layout)?.into_iter().filter(|(session, _)| only.is_none_or(|only| only == session)) {
         let folder = layout.job(&session, &id);
         let before = read_spec(&folder).ok().flatten().map(|spec| spec.marker);
         let had_end = matches!(read_end(&folder), Ok(Some(_)));
