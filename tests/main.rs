@@ -8,6 +8,7 @@ mod agents;
 mod cli;
 mod config;
 mod demo;
+mod examples;
 mod imports;
 mod jobs;
 mod models;
