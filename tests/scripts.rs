@@ -506,6 +506,8 @@ fn only_a_recording_is_overwritten_and_only_a_recording_is_played() {
     std::fs::write(&path, "{\"zapmyco_recording\":9,\"model\":\"m\"}\n").unwrap();
     let error = replaying(&path, context).err().unwrap().to_string();
     assert!(error.ends_with("has version 9; this program plays version 1"), "{error}");
+    std::fs::File::options().write(true).open(&path).unwrap().set_len(300 << 20).unwrap();
+    assert!(matches!(replaying(&path, RecordContext::new("/r", "/project")), Err(RecordingError::TooLarge { .. })));
 }
 
 /// Runs the built binary; nothing may be left running.

@@ -13,6 +13,8 @@ use serde::{Deserialize, Serialize};
 use crate::models::{Message, ModelErrorKind, StopReason, Usage};
 
 const VERSION: u32 = 1;
+/// Bytes of a recording that is played: it is held in memory.
+const PLAYED_MAX: u64 = 256 * 1024 * 1024;
 
 #[derive(Serialize, Deserialize)]
 pub(super) struct Head {
@@ -83,6 +85,8 @@ pub enum RecordingError {
         #[source]
         source: serde_json::Error,
     },
+    #[error("recording {path} is larger than {PLAYED_MAX} bytes", path = path.display())]
+    TooLarge { path: PathBuf },
     #[error("recording {path} has no conversation", path = path.display())]
     Empty { path: PathBuf },
 }
@@ -126,6 +130,9 @@ pub(super) fn append(path: &Path, mut line: Line) -> Result<u32, RecordingError>
 
 pub(super) fn read(path: &Path) -> Result<(Head, Vec<Line>), RecordingError> {
     let file = File::open(path).map_err(RecordingError::at("read", path))?;
+    if file.metadata().map_err(RecordingError::at("read", path))?.len() > PLAYED_MAX {
+        return Err(RecordingError::TooLarge { path: path.to_owned() });
+    }
     let mut lines = BufReader::new(file).lines();
     let no_head = || RecordingError::NoHead { path: path.to_owned() };
     let first = lines.next().ok_or_else(no_head)?.map_err(RecordingError::at("read", path))?;

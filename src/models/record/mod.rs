@@ -1,8 +1,9 @@
 //! A conversation with a real model, written to a file and played back without it, children included.
 //!
 //! `transcript` reads a request, `placeholders` makes two runs comparable, `file` is the format on disk, `recorder`
-//! writes it, `replay` plays it. `examples/README.md` describes recordings for their users.
+//! writes it, `replay` plays it, `comparison` says whether a request is the recorded one. `examples/README.md` describes recordings for their users.
 
+mod comparison;
 mod file;
 mod placeholders;
 mod recorder;
