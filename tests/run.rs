@@ -456,3 +456,29 @@ fn broken_settings_are_named() {
     assert_eq!(finished.code, 2);
     assert!(finished.stderr.contains("settings.toml:2") && finished.stderr.contains("modell"), "{}", finished.stderr);
 }
+
+/// R333, fault M23: old jobs go once a day; the new ones stay.
+#[test]
+fn old_jobs_are_cleared_away() {
+    let home = Home::new();
+    let provider = Provider::with(|request| match (request.task().as_str(), request.turn()) {
+        ("child", _) => Answer::text("done"),
+        (_, 0) => Answer::call("s", "subagent", json!({"action": "spawn", "task": "child"})),
+        _ => Answer::text("started"),
+    });
+    assert_eq!(run_against(&provider, &home, &["first"]).code, 0);
+    let job_count = || {
+        let listed = home.run(&["jobs", "list", "--json"]);
+        serde_json::from_str::<Value>(&listed.stdout).unwrap()["jobs"].as_array().unwrap().len()
+    };
+    assert_eq!(job_count(), 1);
+    let keeping_none = |command: &mut std::process::Command| {
+        crate::support::finish(provider.configure(command).env("ZAPMYCO_LIMITS_RETENTION_COUNT", "0").args(["run", "child"]))
+    };
+    assert_eq!(keeping_none(&mut home.command()).code, 0);
+    assert_eq!(job_count(), 1, "the first run has looked today");
+    let mark = zapmyco::config::Layout::new(home.root()).retention_mark();
+    std::fs::File::options().write(true).open(&mark).unwrap().set_modified(std::time::SystemTime::UNIX_EPOCH).unwrap();
+    assert_eq!(keeping_none(&mut home.command()).code, 0);
+    assert_eq!(job_count(), 0);
+}

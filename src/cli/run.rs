@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use clap::{Args, ValueEnum};
+use tokio::task::{JoinError, JoinHandle};
 
 use crate::agent::Role;
 use crate::agent::event::{Event, EventSink, InputSource, TurnCause};
@@ -21,8 +22,10 @@ use crate::cli::progress::{Detail, Progress};
 use crate::cli::report::{self, CommandError, Exit};
 use crate::cli::signals::Shutdown;
 use crate::config::Environment;
+use crate::ids::JobId;
 use crate::permissions::Mode;
 use crate::subagents::handover::Handover;
+use crate::subagents::retention::{self, RetentionError};
 use crate::text::subagent_replies::{self, LeftJob};
 
 /// Give the agent a task and print its answer.
@@ -274,12 +277,16 @@ impl Work {
         }
         let observers = Observers::new(&self, &shutdown);
         let mut open = self.open(&chosen, &observers).await?;
+        let clearing = self.clear_away_old_jobs(&open);
         let prompt = match self.role {
             Role::Main => Input::user(self.prompt.clone()),
             Role::ProcessChild => Input::new(InputSource::Subagent, self.prompt.clone()),
         };
         let conversation = headless::converse(&mut open, prompt, self.options.on_exit, &self.app.limits, &shutdown).await;
         let result = self.result(&open, &conversation, &shutdown, since);
+        if let Some(Ok(Err(error))) = join(clearing).await {
+            report::print_notice(&format!("old jobs could not be cleared away: {error}"));
+        }
         let flushed = open.store.flush().await;
         observers.progress.clear();
         self.say(&result);
@@ -299,6 +306,15 @@ impl Work {
             append_system_prompt: self.options.append_system_prompt.as_deref(),
         };
         self.app.open_session(chosen, request).await.map_err(|error| failure::of_open(&error))
+    }
+
+    /// Once a day, beside the work (R333).
+    fn clear_away_old_jobs(&self, open: &OpenSession) -> Option<JoinHandle<Result<Vec<JobId>, RetentionError>>> {
+        if self.role != Role::Main || !retention::is_due(&self.app.layout) {
+            return None;
+        }
+        let (layout, limits, store) = (self.app.layout.clone(), Arc::clone(&self.app.limits), open.store.clone());
+        Some(tokio::spawn(async move { retention::apply(&layout, &limits, Some(&store)).await }))
     }
 
     fn result(&self, open: &OpenSession, conversation: &Conversation, shutdown: &Shutdown, since: Instant) -> RunResult {
@@ -367,6 +383,13 @@ impl Work {
                 format!("[incomplete: {why}. What was found so far:]\n{}", work.text_with(&result.text))
             }
         }
+    }
+}
+
+async fn join<T>(task: Option<JoinHandle<T>>) -> Option<Result<T, JoinError>> {
+    match task {
+        Some(task) => Some(task.await),
+        None => None,
     }
 }
 
