@@ -8,12 +8,8 @@ use zapmyco::agent::tool::{FailureKind, Tool};
 use zapmyco::permissions::Effect;
 use zapmyco::tools::bash::BashTool;
 
-use crate::support::delegating::{Parent, parent, until_true};
-use crate::support::{Home, processes};
-
-fn nothing_left(home: &Home) -> bool {
-    processes::of_home(&home.root()).iter().all(|process| process.state == 'Z')
-}
+use crate::support::Home;
+use crate::support::delegating::{Parent, nothing_left, parent, until_true};
 
 fn shell_folders(parent: &Parent) -> usize {
     let folder = parent.layout.session_jobs(zapmyco::ids::JobKind::Shell, &parent.session);

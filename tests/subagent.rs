@@ -12,13 +12,8 @@ use zapmyco::supervisor::plan::Program;
 use zapmyco::supervisor::record::Requester;
 use zapmyco::tools::subagent::SubagentTool;
 
-use crate::support::delegating::{Parent, parent, until_true};
+use crate::support::delegating::{Parent, nothing_left, parent, until_true};
 use crate::support::{Home, processes};
-
-/// Nothing that was started with this home is left (zombies of others do not count).
-fn nothing_left(home: &Home) -> bool {
-    processes::of_home(&home.root()).iter().all(|process| process.state == 'Z')
-}
 
 /// The process numbers that children wrote into files of the project.
 fn pid_in(home: &Home, file: &str) -> u32 {

@@ -414,6 +414,19 @@ mod tests {
         assert!(polled(&[Polled::Ended(Box::new(block))], RULES).contains("Exit code: -\n"));
     }
 
+    /// R385, fault K5: an output that could not be kept is said, and so is what could not be ended.
+    #[test]
+    fn a_later_write_error_and_left_overs_are_told() {
+        let mut block = ended(b"part", b"");
+        block.output_error = Some("No space left\non device".into());
+        block.left_over = vec![(7, "D".into())];
+        let text = polled(&[Polled::Ended(Box::new(block))], RULES);
+        let told = "Duration: 45s\n  未能结束: PID 7 (D)\n输出不完整: No space left on device\n\n=== stdout ===\npart";
+        assert!(text.ends_with(told), "{text}");
+        let broken = Polled::Broken { id: ID.into(), reason: "cannot read end.json".into() };
+        assert_eq!(polled(&[broken], RULES), format!("{ID}: cannot read end.json"));
+    }
+
     /// R361, fault M17
     #[test]
     fn a_large_output_is_folded_on_both_streams() {

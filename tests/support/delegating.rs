@@ -224,3 +224,10 @@ pub async fn until_true(what: &str, mut condition: impl FnMut() -> bool) {
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
 }
+
+/// Nothing of what was started with this home is left. Keepers do not count: one that has written its record is about to
+/// exit, and whoever waits for the record is faster.
+pub fn nothing_left(home: &Home) -> bool {
+    let processes = super::processes::of_home(&home.root());
+    processes.iter().all(|process| process.state == 'Z' || process.command == "zapmyco-keep")
+}
