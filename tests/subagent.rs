@@ -455,7 +455,12 @@ async fn the_end_of_a_run_stops_or_detaches_what_still_runs() {
     let views = parent.delegation.detach_all();
     assert_eq!(views.iter().map(|view| view.id.as_str()).collect::<Vec<_>>(), [detached.as_str()]);
     let folder = parent.folder(&detached);
+    let session = parent.session.clone();
     drop(parent);
+    // A later process of the session finds it running and lets it go on, too.
+    let later = crate::support::delegating::parent(&home).session(&session).build();
+    later.delegation.recover(&Default::default()).await.unwrap();
+    assert_eq!(later.delegation.detach_all().iter().map(|view| view.id.as_str()).collect::<Vec<_>>(), [detached.as_str()]);
     home.write("go", "");
     until_true("its end", || std::fs::read_to_string(folder.join("stdout")).is_ok_and(|text| text == "went on\n")).await;
     until_true("nothing left", || nothing_left(&home)).await;

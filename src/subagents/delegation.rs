@@ -28,7 +28,7 @@ use crate::store::Store;
 use crate::supervisor::handle::StopAnswer;
 use crate::supervisor::launch::{LaunchError, Launcher, Order};
 use crate::supervisor::plan::{OnOwnerDeath, Program};
-use crate::supervisor::record::Requester;
+use crate::supervisor::record::{RecordError, Requester};
 
 /// What a session's delegation is made of.
 pub struct DelegationParts {
@@ -365,8 +365,11 @@ impl Delegation {
     /// children that could not be told are not among them.
     pub fn detach_all(&self) -> Vec<JobView> {
         let detached = |job: &Job| {
-            let kept = self.inner.registry.kept(job.id())?;
-            kept.detach().ok().map(|()| job.view())
+            match self.inner.registry.kept(job.id())?.detach() {
+                // One that an earlier process of this session let go has no owner any more: it goes on anyway.
+                Ok(()) | Err(RecordError::NotOwner { .. }) => Some(job.view()),
+                Err(_) => None,
+            }
         };
         self.running_jobs().iter().filter(|job| job.owner.kind == JobKind::ProcessAgent).filter_map(detached).collect()
     }
