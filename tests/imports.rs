@@ -118,3 +118,76 @@ fn the_reader_of_imports_sees_every_form() {
     let found: Vec<String> = crate_paths(text).into_iter().map(|(_, path)| path).collect();
     assert_eq!(found, ["a::B", "c", "d::E", "g::h", "i::J", "i::k", "i", "l", "m::N"]);
 }
+
+/// ARCHITECTURE.md lists every file with the first sentence of its documentation, and the table of imports as it is here.
+/// `ZAPMYCO_UPDATE_ARCHITECTURE=1` writes both anew.
+#[test]
+fn the_architecture_page_is_fresh() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let page_path = root.join("ARCHITECTURE.md");
+    let page = std::fs::read_to_string(&page_path).unwrap();
+    let fresh = replaced(&replaced(&page, "```text\n", "```", &tree(root)), "| folder | may import |\n|---|---|\n", "\n", &import_rows());
+    if std::env::var_os("ZAPMYCO_UPDATE_ARCHITECTURE").is_some() {
+        std::fs::write(&page_path, &fresh).unwrap();
+    }
+    assert!(page == fresh, "ARCHITECTURE.md is behind the code: run the tests once with ZAPMYCO_UPDATE_ARCHITECTURE=1");
+}
+
+/// The text with what stands between `start` and the next line that begins with `end` replaced.
+fn replaced(page: &str, start: &str, end: &str, content: &str) -> String {
+    let from = page.find(start).unwrap_or_else(|| panic!("no {start:?} in ARCHITECTURE.md")) + start.len();
+    let mut to = from;
+    while !page[to..].starts_with(end) && to < page.len() {
+        to += page[to..].find('\n').map_or(page.len() - to, |line| line + 1);
+    }
+    format!("{}{content}{}", &page[..from], &page[to..])
+}
+
+fn import_rows() -> String {
+    let row = |(folder, allowed): &(&str, &[&str])| {
+        let allowed = if allowed.is_empty() { "nothing of ours".to_owned() } else { allowed.join(", ") };
+        format!("| {folder} | {allowed} |\n")
+    };
+    MAY_IMPORT.iter().map(row).collect()
+}
+
+fn tree(root: &Path) -> String {
+    const FIRST: &[&str] = &["main.rs", "lib.rs", "app.rs", "ids.rs", "clock.rs", "files.rs"];
+    const FOLDERS: &[&str] =
+        &["app", "cli", "agent", "subagents", "supervisor", "models", "tools", "permissions", "store", "config", "text"];
+    let source = root.join("src");
+    let mut lines: Vec<String> = FIRST.iter().map(|file| entry(&source.join(file), 0)).collect();
+    for folder in FOLDERS {
+        branch(&source.join(folder), 0, &mut lines);
+    }
+    lines.join("\n") + "\n"
+}
+
+fn branch(folder: &Path, depth: usize, lines: &mut Vec<String>) {
+    let name = format!("{}/", folder.file_name().unwrap().to_str().unwrap());
+    let module = folder.join("mod.rs");
+    let meaning = if module.exists() { first_sentence(&module) } else { String::new() };
+    lines.push(format!("{:indent$}{name:<width$}{meaning}", "", indent = 2 * depth, width = 24 - 2 * depth).trim_end().to_owned());
+    let mut entries: Vec<PathBuf> = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()).collect();
+    entries.sort_by_key(|path| (path.is_dir(), path.clone()));
+    for path in entries {
+        if path.is_dir() {
+            branch(&path, depth + 1, lines);
+        } else if path.extension().is_some_and(|extension| extension == "rs") && path.file_name().unwrap() != "mod.rs" {
+            lines.push(entry(&path, depth + 1));
+        }
+    }
+}
+
+fn entry(file: &Path, depth: usize) -> String {
+    let name = file.file_name().unwrap().to_str().unwrap();
+    format!("{:indent$}{name:<width$} {}", "", first_sentence(file), indent = 2 * depth, width = 23 - 2 * depth)
+}
+
+fn first_sentence(file: &Path) -> String {
+    let text = std::fs::read_to_string(file).unwrap();
+    let lines = text.lines().map_while(|line| line.strip_prefix("//!")).map(str::trim).take_while(|line| !line.is_empty());
+    let paragraph = lines.collect::<Vec<_>>().join(" ");
+    assert!(!paragraph.is_empty(), "{} begins without a `//!` sentence", file.display());
+    paragraph.split_once(". ").map_or(paragraph.trim_end_matches('.'), |(sentence, _)| sentence).to_owned()
+}
