@@ -251,6 +251,11 @@ pub(crate) fn result_block(id: &str, text: impl Into<String>, is_error: bool) ->
     Block::ToolResult { tool_use_id: id.to_owned(), text: text.into(), is_error }
 }
 
+/// The message of a stored row, for readers that only show it; `None` when it cannot be read.
+pub(crate) fn stored_message(row: MessageRow) -> Result<Option<Arc<Message>>, HistoryError> {
+    Ok(read(row)?.map(|entry| entry.message))
+}
+
 fn read(row: MessageRow) -> Result<Option<Entry>, HistoryError> {
     let version = row.message.get("version").cloned().unwrap_or(Value::Null);
     if version.is_number() && version.as_u64() != Some(VERSION) {

@@ -5,7 +5,7 @@ use std::ffi::OsString;
 use clap::builder::styling::{AnsiColor, Styles};
 use clap::{ColorChoice, CommandFactory, Parser, Subcommand};
 
-use crate::cli::{agents, config, demo, jobs, manual, report, run, subagent};
+use crate::cli::{agents, config, demo, jobs, manual, report, run, sessions, subagent};
 
 const STYLES: Styles = Styles::styled()
     .header(AnsiColor::Green.on_default().bold())
@@ -54,6 +54,7 @@ pub enum Command {
     Config(config::ConfigArgs),
     Subagent(Box<subagent::SubagentArguments>),
     Jobs(jobs::JobsArguments),
+    Sessions(sessions::SessionsArguments),
     Completions(manual::CompletionsArguments),
     Man(manual::ManArguments),
 }

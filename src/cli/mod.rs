@@ -14,6 +14,8 @@ pub mod output;
 pub mod progress;
 pub mod report;
 pub mod run;
+pub mod sessions;
+mod sessions_text;
 pub mod signals;
 pub mod subagent;
 
@@ -57,6 +59,7 @@ fn dispatch(command: Command) -> Result<Exit, CommandError> {
         Command::Config(arguments) => config::run(&arguments),
         Command::Subagent(arguments) => subagent::run(&arguments, &Environment::read()),
         Command::Jobs(arguments) => jobs::run(&arguments, &Environment::read()),
+        Command::Sessions(arguments) => sessions::run(&arguments, &Environment::read()),
         Command::Completions(arguments) => manual::completions(&arguments),
         Command::Man(arguments) => manual::man(&arguments),
     }

@@ -20,7 +20,7 @@ pub enum Exit {
     JobsLeft,
     /// `subagent poll`: something asked for is still running (for scripts).
     StillRunning,
-    /// `subagent` and `jobs`: an id that is not known.
+    /// `subagent`, `jobs` and `sessions`: an id that is not known.
     UnknownId,
     Fault,
     /// Ended by this signal.
@@ -40,7 +40,7 @@ pub const EXIT_CODES: &[(&str, &str)] = &[
     ("8", "state is lost, unreadable or cannot be written"),
     ("9", "ended with jobs still running at the ceiling"),
     ("10", "subagent poll: still running"),
-    ("11", "subagent, jobs: unknown id"),
+    ("11", "subagent, jobs, sessions: unknown id"),
     ("70", "a fault of zapmyco itself"),
     ("128+n", "ended by signal n (130 Ctrl-C, 141 closed pipe, 143 TERM)"),
 ];

@@ -11,4 +11,4 @@ pub use database::Store;
 pub use error::StoreError;
 pub use events::EventRow;
 pub use job_index::{JobFilter, JobRow};
-pub use sessions::{MessageRow, SessionFilter, SessionRow};
+pub use sessions::{MessageRow, SessionFilter, SessionRow, SessionSummary};

@@ -41,9 +41,21 @@ pub struct MessageRow {
     pub at: DateTime<Local>,
 }
 
+/// A session as a list shows it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct SessionSummary {
+    pub row: SessionRow,
+    /// Messages of its history.
+    pub messages: u64,
+    /// Sessions of its subagents.
+    pub children: u64,
+}
+
 /// Which sessions a list shows; an empty filter shows all.
 #[derive(Clone, Debug, Default)]
 pub struct SessionFilter {
+    /// Only those that are nobody's child.
+    pub roots: bool,
     pub parent: Option<SessionId>,
     pub task_type: Option<String>,
     pub cwd: Option<PathBuf>,
@@ -54,6 +66,8 @@ pub struct SessionFilter {
 }
 
 const COLUMNS: &str = "id, parent, task_type, cwd, model, mode, title, state, created_at, updated_at";
+const COUNTS: &str = "(SELECT count(*) FROM messages WHERE messages.session = sessions.id), \
+    (SELECT count(*) FROM sessions AS child WHERE child.parent = sessions.id)";
 const MAIN: &str = "main";
 
 impl Store {
@@ -101,8 +115,27 @@ impl Store {
     /// The sessions that fit, the one used last first.
     pub async fn sessions(&self, filter: SessionFilter) -> Result<Vec<SessionRow>, StoreError> {
         self.read("sessions", move |connection| {
-            let (query, values) = of_filter(filter);
+            let (query, values) = of_filter(COLUMNS, filter);
             connection.prepare(&query)?.query_map(rusqlite::params_from_iter(values), read_session)?.collect()
+        })
+        .await
+    }
+
+    /// One session with what belongs to it counted.
+    pub async fn session_summary(&self, id: &SessionId) -> Result<Option<SessionSummary>, StoreError> {
+        let id = id.clone();
+        self.read("sessions", move |connection| {
+            let query = format!("SELECT {COLUMNS}, {COUNTS} FROM sessions WHERE id = ?1");
+            connection.query_row(&query, [id.as_str()], read_summary).optional()
+        })
+        .await
+    }
+
+    /// As [`Store::sessions`], with what belongs to each counted. One query, whatever the number of sessions.
+    pub async fn session_summaries(&self, filter: SessionFilter) -> Result<Vec<SessionSummary>, StoreError> {
+        self.read("sessions", move |connection| {
+            let (query, values) = of_filter(&format!("{COLUMNS}, {COUNTS}"), filter);
+            connection.prepare(&query)?.query_map(rusqlite::params_from_iter(values), read_summary)?.collect()
         })
         .await
     }
@@ -200,23 +233,31 @@ impl Store {
 }
 
 /// One clause per part of the filter that is set, so that the index which fits is used.
-fn of_filter(filter: SessionFilter) -> (String, Vec<SqlValue>) {
+fn of_filter(columns: &str, filter: SessionFilter) -> (String, Vec<SqlValue>) {
     let parts: [(&str, Option<SqlValue>); 3] = [
         ("cwd", filter.cwd.as_deref().map(|cwd| columns::path(cwd).into())),
         ("task_type", filter.task_type.map(Into::into)),
         ("parent", filter.parent.map(|parent| String::from(parent).into())),
     ];
-    let (clauses, mut values): (Vec<_>, Vec<_>) =
+    let (mut clauses, mut values): (Vec<_>, Vec<_>) =
         parts.into_iter().filter_map(|(column, value)| Some((format!("{column} = ?"), value?))).unzip();
+    if filter.roots {
+        clauses.push("parent IS NULL".to_owned());
+    }
     let condition = if clauses.is_empty() { String::new() } else { format!("WHERE {}", clauses.join(" AND ")) };
     values.push(if filter.limit == 0 { -1 } else { i64::from(filter.limit) }.into());
     values.push(i64::from(filter.offset).into());
-    let query = format!("SELECT {COLUMNS} FROM sessions {condition} ORDER BY updated_at DESC, created_at DESC, id DESC LIMIT ? OFFSET ?");
+    let query = format!("SELECT {columns} FROM sessions {condition} ORDER BY updated_at DESC, created_at DESC, id DESC LIMIT ? OFFSET ?");
     (query, values)
 }
 
 fn is_constraint(error: &rusqlite::Error) -> bool {
     error.sqlite_error_code() == Some(rusqlite::ErrorCode::ConstraintViolation)
+}
+
+fn read_summary(row: &Row<'_>) -> rusqlite::Result<SessionSummary> {
+    let count = |column| row.get::<_, i64>(column).map(|count| u64::try_from(count).unwrap_or_default());
+    Ok(SessionSummary { row: read_session(row)?, messages: count(10)?, children: count(11)? })
 }
 
 fn read_session(row: &Row<'_>) -> rusqlite::Result<SessionRow> {
@@ -252,7 +293,7 @@ mod tests {
         ] {
             let plan: Vec<String> = store
                 .read("sessions", move |connection| {
-                    let (query, values) = of_filter(filter);
+                    let (query, values) = of_filter(COLUMNS, filter);
                     let mut explained = connection.prepare(&format!("EXPLAIN QUERY PLAN {query}"))?;
                     explained.query_map(rusqlite::params_from_iter(values), |row| row.get(3))?.collect()
                 })
