@@ -482,3 +482,35 @@ fn old_jobs_are_cleared_away() {
     assert_eq!(keeping_none(&mut home.command()).code, 0);
     assert_eq!(job_count(), 0);
 }
+
+/// Ctrl-C twice is hard: no grace time is waited for, and nothing is left.
+#[test]
+fn a_second_signal_skips_the_grace_time() {
+    let home = Home::new();
+    let provider = Provider::with(|request| match (request.task().as_str(), request.turn()) {
+        ("child", 0) => Answer::call("b", "Bash", json!({"command": "trap '' TERM INT HUP; sleep 600 & while :; do sleep 600; done"})),
+        ("child", _) => Answer::text("never"),
+        (_, 0) => Answer::call("s", "subagent", json!({"action": "spawn", "task": "child"})),
+        (_, _) => Answer::stall(),
+    });
+    let mut command = home.command();
+    // A grace time that the test would not outlive.
+    provider.configure(&mut command).env("ZAPMYCO_LIMITS_STOP_GRACE", "1h");
+    let child = command.args(["run", "--permission-mode", "yolo", "go"]).stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
+    wait::until_true("the sleeps run", || {
+        processes::of_home(&home.root()).iter().filter(|process| process.command == "sleep").count() == 2
+    });
+    let interrupt = || std::process::Command::new("kill").args(["-INT", &child.id().to_string()]).status().unwrap();
+    interrupt();
+    let stop = || find_file(&home.root().join("subagents"), "stop.json");
+    wait::until_true("the first signal is on its way to the child", stop);
+    interrupt();
+    let output = child.wait_with_output().unwrap();
+    assert_eq!(output.status.code(), Some(130), "{}", String::from_utf8_lossy(&output.stderr));
+    wait::until_true("nothing is left", || processes::of_home(&home.root()).is_empty());
+}
+
+fn find_file(folder: &std::path::Path, name: &str) -> bool {
+    let entries = std::fs::read_dir(folder).map(|entries| entries.flatten().collect::<Vec<_>>()).unwrap_or_default();
+    entries.iter().any(|entry| entry.file_name() == name || (entry.path().is_dir() && find_file(&entry.path(), name)))
+}

@@ -533,3 +533,32 @@ async fn marks_and_secrets_in_the_environment() {
         .build();
     assert_eq!(child.bash(call).await.unwrap().text, format!("key= mark={id} fd="));
 }
+
+/// R372: entries stand by start time, and `list` alone sees that a keeper has died.
+#[tokio::test]
+async fn a_list_is_ordered_and_sees_dead_keepers() {
+    let home = Home::new();
+    let parent = parent(&home).build();
+    let mut ids = Vec::new();
+    for number in 0..4 {
+        ids.push(parent.spawn(&format!("sleep 600; : {number}")).await);
+    }
+    let status = parent.folder(&ids[1]).join("status.json");
+    until_true("its status", || status.exists()).await;
+    let status: serde_json::Value = serde_json::from_slice(&std::fs::read(status).unwrap()).unwrap();
+    let keeper = status["keeper"]["pid"].as_u64().unwrap().to_string();
+    assert!(std::process::Command::new("kill").args(["-9", &keeper]).status().unwrap().success());
+    let mut list = String::new();
+    for _ in 0..2000 {
+        list = parent.subagent(json!({"action": "list"})).await.unwrap();
+        if list.contains(&format!("{}: lost (已运行 ", ids[1])) {
+            break;
+        }
+        tokio::time::sleep(std::time::Duration::from_millis(5)).await;
+    }
+    assert!(list.contains(&format!("{}: lost (已运行 ", ids[1])), "{list}");
+    let places: Vec<usize> = ids.iter().map(|id| list.find(id.as_str()).unwrap()).collect();
+    assert!(places.is_sorted(), "{list}");
+    parent.kill(&ids.iter().map(String::as_str).collect::<Vec<_>>()).await;
+    until_true("nothing is left", || nothing_left(&home)).await;
+}
