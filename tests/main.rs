@@ -11,6 +11,7 @@ mod demo;
 mod examples;
 mod imports;
 mod jobs;
+mod memory;
 mod models;
 mod output;
 mod permissions;

@@ -141,6 +141,11 @@ impl ToolBox {
         self.tools.iter().map(|tool| tool.spec().declaration.name.clone()).collect()
     }
 
+    /// The same box with each tool replaced by what `change` makes of it; names stay as they are.
+    pub fn mapped(self, change: impl FnMut(Arc<dyn Tool>) -> Arc<dyn Tool>) -> Self {
+        Self::new(self.tools.into_iter().map(change).collect())
+    }
+
     /// The same box without the tools for which `keep` is false.
     pub fn filtered(&self, mut keep: impl FnMut(&ToolSpec) -> bool) -> Self {
         Self { tools: self.tools.iter().filter(|tool| keep(tool.spec())).cloned().collect() }

@@ -37,6 +37,11 @@ impl Layout {
         self.root.join("agents")
     }
 
+    /// Memory of profiles that belongs to the user, a folder per profile (R265).
+    pub fn agent_memory(&self) -> PathBuf {
+        self.root.join("agent-memory")
+    }
+
     /// Which user profiles are disabled, and model choices for built-in and plugin profiles (R68).
     pub fn agents_state(&self) -> PathBuf {
         self.root.join("v2/agents-state.json")
@@ -101,6 +106,16 @@ impl ProjectLayout {
         self.workspace.join(".zapmyco/settings.local.toml")
     }
 
+    /// Memory of profiles that is shared through version control (R266).
+    pub fn agent_memory(&self) -> PathBuf {
+        self.workspace.join(".zapmyco/agent-memory")
+    }
+
+    /// Memory of profiles that stays on this machine (R267).
+    pub fn private_agent_memory(&self) -> PathBuf {
+        self.workspace.join(".zapmyco/agent-memory-local")
+    }
+
     /// The project's profiles of agents (R57).
     pub fn profiles(&self) -> PathBuf {
         self.workspace.join(".zapmyco/agents")
@@ -121,6 +136,19 @@ pub fn plugin_profiles(plugin_root: &Path) -> PathBuf {
 /// The root of the repository that holds `folder`: the nearest folder up with a `.git` in it.
 pub fn repository_root(folder: &Path) -> Option<&Path> {
     folder.ancestors().find(|ancestor| ancestor.join(".git").exists())
+}
+
+/// The ignore list of the repository at `root` that is not shared. In a linked work tree `.git` is a file that names the
+/// real folder, which names the common one.
+pub fn private_ignore_list(root: &Path) -> Option<PathBuf> {
+    let git = root.join(".git");
+    let named = |file: PathBuf, prefix: &str| {
+        let text = std::fs::read_to_string(file).ok()?;
+        Some(PathBuf::from(text.trim().strip_prefix(prefix)?.trim()))
+    };
+    let git = if git.is_dir() { git } else { root.join(named(git, "gitdir:")?) };
+    let common = named(git.join("commondir"), "").map_or(git.clone(), |common| git.join(common));
+    Some(common.join("info/exclude"))
 }
 
 /// The folder of one supervised process.

@@ -19,6 +19,8 @@ pub struct Policy {
     rules: RuleSet,
     workspace: PathForms,
     home: Option<PathForms>,
+    /// Notes of the session's own that it may write (R273).
+    memory: Option<PathForms>,
     deny: Vec<CompiledRule>,
     ask: Vec<CompiledRule>,
     allow: Vec<CompiledRule>,
@@ -59,6 +61,7 @@ impl Policy {
             rules,
             workspace: PathForms::of(&workspace),
             home: None,
+            memory: None,
             deny: Vec::new(),
             ask: Vec::new(),
             allow: Vec::new(),
@@ -71,6 +74,12 @@ impl Policy {
     pub fn with_home(mut self, home: &Path) -> Self {
         self.home = Some(PathForms::of(home));
         self.compile();
+        self
+    }
+
+    /// Writing `.md` files below the folder needs no approval, unless a deny or ask rule matches or the mode is plan (R273).
+    pub fn with_memory(mut self, folder: &Path) -> Self {
+        self.memory = Some(PathForms::of(folder));
         self
     }
 
@@ -158,6 +167,7 @@ impl Policy {
             Access::Read => return Verdict::Allow,
             Access::Write if tool.never_asked || mode == Mode::Yolo => return Verdict::Allow,
             Access::Write if mode == Mode::Plan => return plan_denies(tool.name),
+            Access::Write if self.is_memory(path) => return Verdict::Allow,
             Access::Write => {}
         }
         if self.allow.iter().any(|rule| rule.allows(named, &target)) {
@@ -175,6 +185,13 @@ impl Policy {
                 suggestion: format!("--permission-mode {}", Mode::AcceptEdits),
             },
         }
+    }
+
+    /// Decided by where the write really ends.
+    fn is_memory(&self, path: &PathForms) -> bool {
+        let Some(memory) = &self.memory else { return false };
+        let is_note = path.real.extension().is_some_and(|extension| extension.eq_ignore_ascii_case("md"));
+        is_note && path.real.starts_with(&memory.real)
     }
 
     /// Why `acceptEdits` does not cover a path, if it does not.

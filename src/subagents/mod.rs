@@ -6,6 +6,8 @@ pub mod detached;
 pub mod folders;
 pub mod handover;
 pub mod job;
+pub mod memory;
+mod memory_guard;
 pub mod notices;
 pub mod output;
 pub mod poll;

@@ -1,6 +1,7 @@
 //! What models and people read; pure functions.
 
 pub mod fold;
+pub mod imitation;
 pub mod incoming;
 pub mod subagent_replies;
 pub mod units;
