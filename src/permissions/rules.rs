@@ -17,7 +17,7 @@ use crate::permissions::shell_command::{self, Part};
 #[serde(try_from = "String", into = "String")]
 pub struct Rule {
     text: String,
-    /// Folded by [`folded`], aliases resolved.
+    /// Letter case and separators folded, aliases resolved.
     tool: String,
     specifier: Option<Specifier>,
 }

@@ -41,7 +41,7 @@ pub struct ShellOrder {
     pub background: bool,
 }
 
-/// argv[0] of every process of ours.
+/// `argv[0]` of every process of ours.
 const OWN_NAME: &str = "zapmyco";
 
 impl Starter {

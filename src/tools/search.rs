@@ -131,7 +131,7 @@ fn is_regular(entry: &DirEntry) -> bool {
 /// The newest files of many, in bounded memory.
 pub(crate) struct Newest {
     max: usize,
-    /// Sorted by [`Newest::key`] whenever it is cut back.
+    /// Sorted by its time of change whenever it is cut back.
     files: Vec<(SystemTime, PathBuf)>,
     pub(crate) seen: u64,
 }
