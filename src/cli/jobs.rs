@@ -143,11 +143,7 @@ impl Scope {
         match self.session.as_deref().map(SessionId::from_name) {
             None => folders::find_anywhere(layout, &id),
             Some(Err(_)) => Ok(None),
-            Some(Ok(session)) => match folders::read_job(layout, &session, &id) {
-                Ok(found) => Ok(Some(found)),
-                Err(error) if error.is_absent() => Ok(None),
-                Err(error) => Err(error),
-            },
+            Some(Ok(session)) => folders::find(layout, &session, &id),
         }
     }
 

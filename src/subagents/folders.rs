@@ -170,18 +170,19 @@ pub(crate) fn all_ids(layout: &Layout) -> Result<Vec<(SessionId, JobId)>, JobErr
     Ok(all)
 }
 
-/// Finds a job by id among all sessions. Ids are random, so at most one fits.
-pub fn find_anywhere(layout: &Layout, id: &JobId) -> Result<Option<Found>, JobError> {
-    for (session, other) in all_ids(layout)? {
-        if other == *id {
-            return match read_job(layout, &session, id) {
-                Ok(found) => Ok(Some(found)),
-                Err(error) if error.is_absent() => Ok(None),
-                Err(error) => Err(error),
-            };
-        }
+/// Finds a job of one session.
+pub(crate) fn find(layout: &Layout, session: &SessionId, id: &JobId) -> Result<Option<Found>, JobError> {
+    match read_job(layout, session, id) {
+        Ok(found) => Ok(Some(found)),
+        Err(error) if error.is_absent() => Ok(None),
+        Err(error) => Err(error),
     }
-    Ok(None)
+}
+
+/// Finds a job by id among all sessions. Ids are random, so at most one fits.
+pub(crate) fn find_anywhere(layout: &Layout, id: &JobId) -> Result<Option<Found>, JobError> {
+    let of = all_ids(layout)?.into_iter().find(|(_, other)| other == id);
+    of.map_or(Ok(None), |(session, id)| find(layout, &session, &id))
 }
 
 /// Between two looks of a command that has no runtime.
