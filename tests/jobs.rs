@@ -202,6 +202,29 @@ async fn a_script_starts_follows_and_ends_subagents() {
     assert_eq!(zapmyco(&home, &["jobs", "sweep"]).await.code, 0);
 }
 
+/// R350: with a limit, the command of a script waits until there is room.
+#[tokio::test]
+async fn a_script_waits_its_turn_under_the_limit() {
+    let home = Home::new();
+    let settings = "[limits]\npoll_base_wait = \"50ms\"\nstop_grace = \"1s\"\nprocess_agents_max = 1\n";
+    std::fs::write(home.root().join("settings.toml"), settings).unwrap();
+    let first = spawn_in_ci(&home, "slow one").await;
+    let (second, ()) = tokio::join!(spawn_in_ci(&home, "quick one"), async {
+        let lock = home.root().join("locks/spawn/name_ci");
+        until_true("the second one waits", || zapmyco::files::try_lock(&lock).is_ok_and(|free| free.is_none())).await;
+        let list: JobList = json_of(&zapmyco(&home, &["subagent", "list", "--session", "ci", "--json"]).await);
+        assert_eq!(list.jobs.iter().map(|job| job.id.as_str()).collect::<Vec<_>>(), [first.as_str()]);
+        assert_eq!(zapmyco(&home, &["subagent", "kill", "--session", "ci", &first]).await.code, 0);
+    });
+    until_true("the second one ends", || {
+        let found = zapmyco::subagents::folders::scan_all(&zapmyco::config::Layout::new(home.root())).unwrap().found;
+        found.iter().all(|found| !found.job.is_running()) && found.len() == 2
+    })
+    .await;
+    let polled = zapmyco(&home, &["subagent", "poll", "--session", "ci", &second]).await;
+    assert_eq!(polled.code, 0, "{polled:?}");
+}
+
 /// Faults A1, M7: the keeper of a detached child dies hard; its record is settled and nothing is left, nested shells included.
 #[tokio::test]
 async fn sweep_ends_the_tree_of_a_dead_keeper() {

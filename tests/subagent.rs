@@ -3,6 +3,7 @@
 
 use std::time::Duration;
 
+use futures_util::future::join_all;
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 use zapmyco::agent::event::EventKind;
@@ -10,6 +11,7 @@ use zapmyco::agent::tool::{ApprovalNeed, Tool};
 use zapmyco::ids::{JobId, SessionId};
 use zapmyco::supervisor::plan::Program;
 use zapmyco::supervisor::record::Requester;
+use zapmyco::text::subagent_replies::TASK_EMPTY;
 use zapmyco::tools::subagent::SubagentTool;
 
 use crate::support::delegating::{Parent, nothing_left, parent, until_true};
@@ -332,17 +334,59 @@ async fn start_failures_are_told_by_spawn_and_leave_no_id() {
     assert!(error.starts_with("创建子代理目录失败: "), "{error}");
 }
 
-/// R350
+/// R350, fault G2: with a limit further starts wait in the order of their calls; bad ones do not wait.
 #[tokio::test]
-async fn the_optional_limit_of_children_is_obeyed() {
+async fn with_a_limit_further_children_start_in_order() {
+    let home = Home::new();
+    let parent = parent(&home).limits(|limits| limits.process_agents_max = 2).build();
+    let tasks = (0..6).map(|n| format!("echo +{n} >> log; while [ ! -e go{n} ]; do sleep 0.01; done; echo - >> log"));
+    let spawned = join_all(tasks.map(|task| {
+        let parent = &parent;
+        async move { parent.spawn(&task).await }
+    }));
+    let log = || std::fs::read_to_string(home.project().join("log")).unwrap_or_default();
+    let releases = async {
+        for n in 0..6 {
+            // Two run: a third one starts only when the first one may end.
+            until_true("two children run", || log().contains(&format!("+{}\n", (n + 1).min(5)))).await;
+            let error = error_of(&parent, json!({"action": "spawn", "task": " "})).await;
+            assert_eq!(error, TASK_EMPTY);
+            home.write(&format!("go{n}"), "");
+        }
+    };
+    let (ids, ()) = tokio::join!(spawned, releases);
+    for id in &ids {
+        parent.ended(id).await;
+    }
+    let starts: Vec<String> = log().lines().filter(|line| *line != "-").map(str::to_owned).collect();
+    assert_eq!(starts.len(), 6);
+    let listed: Vec<String> = parent.delegation.list().await.unwrap().iter().map(|job| job.id().to_string()).collect();
+    assert_eq!(listed, ids);
+    let running = log()
+        .lines()
+        .scan(0, |running, line| {
+            *running += if line == "-" { -1 } else { 1 };
+            Some(*running)
+        })
+        .max();
+    assert_eq!(running, Some(2));
+}
+
+/// R350: who waits can be stopped, and the place is not lost.
+#[tokio::test]
+async fn a_start_that_waits_can_be_cancelled() {
     let home = Home::new();
     let parent = parent(&home).limits(|limits| limits.process_agents_max = 1).build();
     let id = parent.spawn("sleep 600").await;
-    let error = error_of(&parent, json!({"action": "spawn", "task": "x"})).await;
-    assert!(error.contains("the limit process_agents_max is 1"), "{error}");
+    let cancel = CancellationToken::new();
+    let tool = SubagentTool::new(parent.delegation.clone());
+    let waiting = tool.call(json!({"action": "spawn", "task": "touch never"}), parent.context(&cancel));
+    let (reply, ()) = tokio::join!(waiting, async { cancel.cancel() });
+    assert_eq!(reply.unwrap_err().message, "the start was cancelled while it waited for its turn");
     parent.kill(&[&id]).await;
     let next = parent.spawn("echo next").await;
     assert!(parent.ended(&next).await.ends_with("next"));
+    assert!(!home.project().join("never").exists());
 }
 
 /// R251, R255, R257, R195 in kind, rule 9

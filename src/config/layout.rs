@@ -57,6 +57,11 @@ impl Layout {
         self.root.join("locks").join(session.as_str())
     }
 
+    /// Held while a command of a script waits to start a subagent in the session. No session is named `spawn`.
+    pub fn spawn_lock(&self, session: &SessionId) -> PathBuf {
+        self.root.join("locks/spawn").join(session.as_str())
+    }
+
     /// Its time of change tells when old jobs were last cleared away.
     pub fn retention_mark(&self) -> PathBuf {
         self.root.join("retention")

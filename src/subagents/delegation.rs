@@ -17,11 +17,13 @@ use super::job::{Job, JobView};
 use super::poll::longest_wait;
 use super::process::Starter;
 use super::registry::Registry;
+use super::turns::Turns;
 use crate::agent::Role;
 use crate::agent::event::EventSink;
 use crate::agent::inbox::Inbox;
 use crate::clock;
 use crate::config::{Environment, Layout, Limits};
+use crate::files::FileError;
 use crate::ids::{JobId, JobKind, SessionId};
 use crate::permissions::Mode;
 use crate::store::Store;
@@ -61,6 +63,7 @@ pub(crate) struct Inner {
     pub starter: Starter,
     pub launcher: Launcher,
     pub registry: Arc<Registry>,
+    pub turns: Turns,
 }
 
 /// A child that runs.
@@ -78,10 +81,10 @@ pub enum SpawnError {
     EmptyTask,
     #[error("the task holds a NUL character (at byte {at}), which no process argument can carry; remove it and call again")]
     NulInTask { at: usize },
-    #[error(
-        "{running} process subagents of this session are running and the limit process_agents_max is {max}; wait for one with poll or end one with kill"
-    )]
-    TooMany { running: usize, max: u32 },
+    #[error("the start was cancelled while it waited for its turn")]
+    Cancelled,
+    #[error("cannot wait for a turn: {0}")]
+    Turn(#[from] FileError),
     #[error("settings of the child: {0}")]
     Handover(#[from] HandoverError),
     #[error(transparent)]
@@ -102,19 +105,21 @@ impl SpawnError {
 /// Tries of another id when one is taken: eight random digits meet rarely, so a few are plenty.
 const ID_TRIES: u32 = 16;
 
-/// Starts a process agent; blocking.
+/// Whether a child can be given this task: known before anything is started or waited for.
+pub(crate) fn check_task(task: &str) -> Result<(), SpawnError> {
+    if task.trim().is_empty() {
+        return Err(SpawnError::EmptyTask);
+    }
+    task.find('\0').map_or(Ok(()), |at| Err(SpawnError::NulInTask { at }))
+}
+
+/// Starts a process agent for a checked task; blocking.
 pub(crate) fn launch_agent(
     launcher: &Launcher,
     starter: &Starter,
     task: &str,
     call_id: Option<String>,
 ) -> Result<(Started, Found), SpawnError> {
-    if task.trim().is_empty() {
-        return Err(SpawnError::EmptyTask);
-    }
-    if let Some(at) = task.find('\0') {
-        return Err(SpawnError::NulInTask { at });
-    }
     let make_id = || JobId::new_process_agent(clock::now());
     launch(launcher, starter, make_id, |id| Ok(starter.agent(id, task, call_id.clone())?))
 }
@@ -160,7 +165,7 @@ impl Delegation {
             on_owner_death: OnOwnerDeath::Stop,
         };
         let registry = Registry::new(parts.session, parts.layout, parts.limits, parts.store, parts.events, parts.inbox);
-        Self { inner: Arc::new(Inner { starter, launcher: parts.launcher, registry }) }
+        Self { inner: Arc::new(Inner { starter, launcher: parts.launcher, registry, turns: Turns::new() }) }
     }
 
     pub fn limits(&self) -> &Limits {
@@ -178,15 +183,10 @@ impl Delegation {
         self.inner.starter.mode_page.as_ref().map_or(Ok(()), |page| page.set(mode))
     }
 
-    /// Starts a process agent and returns when its payload runs.
-    pub async fn spawn_agent(&self, task: &str, call_id: Option<String>) -> Result<Started, SpawnError> {
-        let max = self.limits().process_agents_max;
-        if max > 0 {
-            let running = self.inner.registry.running_ids(|job| job.owner.kind == JobKind::ProcessAgent).len();
-            if running >= max as usize {
-                return Err(SpawnError::TooMany { running, max });
-            }
-        }
+    /// Starts a process agent and returns when its payload runs. With `process_agents_max` set it first waits its turn.
+    pub async fn spawn_agent(&self, task: &str, call_id: Option<String>, cancel: &CancellationToken) -> Result<Started, SpawnError> {
+        check_task(task)?;
+        let _turn = self.inner.turns.take(&self.inner.registry, self.limits(), cancel).await?;
         let inner = self.inner.clone();
         let task = task.to_owned();
         let launched = tokio::task::spawn_blocking(move || launch_agent(&inner.launcher, &inner.starter, &task, call_id)).await;

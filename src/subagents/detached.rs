@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::answers::{Asked, Ended, once};
-use super::delegation::{SpawnError, Started, launch_agent};
+use super::delegation::{SpawnError, Started, check_task, launch_agent};
 use super::folders::{self, Found, JobError, LOOK_PAUSE, Scan};
 use super::handover::ChildSettings;
 use super::poll::longest_wait;
@@ -21,9 +21,9 @@ use crate::supervisor::record::Requester;
 
 /// A session seen from outside.
 pub struct Detached {
-    layout: Layout,
-    limits: Arc<Limits>,
-    session: SessionId,
+    pub(super) layout: Layout,
+    pub(super) limits: Arc<Limits>,
+    pub(super) session: SessionId,
 }
 
 impl Detached {
@@ -31,8 +31,10 @@ impl Detached {
         Self { layout, limits, session }
     }
 
-    /// Starts a child that goes on when the caller ends.
+    /// Starts a child that goes on when the caller ends. With `process_agents_max` set it first waits its turn.
     pub fn spawn(&self, task: &str, cwd: PathBuf, environment: Environment, child: ChildSettings) -> Result<Started, SpawnError> {
+        check_task(task)?;
+        let _turn = self.take_turn()?;
         let starter = Starter {
             layout: self.layout.clone(),
             limits: self.limits.clone(),
@@ -86,11 +88,7 @@ impl Detached {
     /// Texts that are no id, and ids of other sessions, are unknown by construction (R365, R366).
     fn find(&self, text: &str) -> Result<Option<Found>, JobError> {
         let Some(id) = JobId::parse(text).ok().filter(|id| id.kind() == JobKind::ProcessAgent) else { return Ok(None) };
-        match folders::read_job(&self.layout, &self.session, &id) {
-            Ok(found) => Ok(Some(found)),
-            Err(error) if error.is_absent() => Ok(None),
-            Err(error) => Err(error),
-        }
+        folders::find(&self.layout, &self.session, &id)
     }
 }
 

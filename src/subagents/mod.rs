@@ -19,5 +19,6 @@ pub mod shell;
 pub mod status;
 pub mod sweep;
 pub mod tend;
+mod turns;
 
 pub use crate::supervisor::record::Requester;

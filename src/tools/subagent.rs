@@ -3,7 +3,7 @@
 use futures_util::future::BoxFuture;
 use serde_json::{Map, Value, json};
 
-use crate::agent::tool::{ApprovalNeed, FailureKind, Tool, ToolContext, ToolFailure, ToolReply, ToolSpec};
+use crate::agent::tool::{ApprovalNeed, Tool, ToolContext, ToolFailure, ToolReply, ToolSpec};
 use crate::models::ToolDeclaration;
 use crate::permissions::Effect;
 use crate::subagents::answers::{self, Asked, Ended};
@@ -100,7 +100,8 @@ impl SubagentTool {
     }
 
     async fn spawn(&self, task: &str, context: &ToolContext) -> Result<ToolReply, ToolFailure> {
-        let started = self.delegation.spawn_agent(task, Some(context.call_id.clone())).await.map_err(|error| spawn_failure(&error))?;
+        let started = self.delegation.spawn_agent(task, Some(context.call_id.clone()), &context.cancel).await;
+        let started = started.map_err(|error| spawn_failure(&error))?;
         let text = spawned(started.id.as_str(), task, started.created_at);
         Ok(ToolReply { text, structured: serde_json::to_value(started.job.view()).ok() })
     }
@@ -115,8 +116,8 @@ fn spawn_failure(error: &SpawnError) -> ToolFailure {
     match error {
         SpawnError::EmptyTask => ToolFailure::invalid(TASK_EMPTY),
         SpawnError::NulInTask { .. } => ToolFailure::invalid(error.to_string()),
-        SpawnError::TooMany { .. } => ToolFailure::new(FailureKind::Unavailable, error.to_string()),
-        SpawnError::Handover(_) | SpawnError::Launch(_) | SpawnError::Job(_) | SpawnError::Interrupted => {
+        SpawnError::Cancelled => ToolFailure::failed(error.to_string()),
+        SpawnError::Turn(_) | SpawnError::Handover(_) | SpawnError::Launch(_) | SpawnError::Job(_) | SpawnError::Interrupted => {
             ToolFailure::failed(start_failure_text(error))
                 .with_hint("no child was started; try once more only when the cause may pass, else do the work yourself")
         }
