@@ -241,11 +241,18 @@ impl ResolvedModel {
         })
     }
 
+    /// What the path of the address has before the part that every server has.
+    fn own_path(&self) -> &str {
+        let path = self.endpoint.path();
+        let path = path.strip_suffix(method(self.wire)).unwrap_or(path);
+        path.strip_suffix("v1/").unwrap_or(path).trim_end_matches('/')
+    }
+
     /// The address, where it is not the provider's own.
     fn place(&self) -> String {
         match providers::find(&self.provider) {
             Some(entry) if entry.base_url == self.base_url => String::new(),
-            _ => format!(" at {}", http::host_of(&self.endpoint)),
+            _ => format!(" at {}{}", http::host_of(&self.endpoint), self.own_path()),
         }
     }
 }
@@ -413,10 +420,7 @@ fn endpoint(provider: &str, base_url: &str, wire: WireFormat) -> Result<Url, Mod
     if url.host_str().is_none() {
         return Err(unusable("it has no host"));
     }
-    let method = match wire {
-        WireFormat::Anthropic => "messages",
-        WireFormat::Openai => "chat/completions",
-    };
+    let method = method(wire);
     let path = url.path().trim_end_matches('/').to_owned();
     let last = path.rsplit('/').next().unwrap_or_default();
     let is_version = last.strip_prefix('v').is_some_and(|rest| rest.starts_with(|first: char| first.is_ascii_digit()));
@@ -429,6 +433,14 @@ fn endpoint(provider: &str, base_url: &str, wire: WireFormat) -> Result<Url, Mod
     };
     url.set_path(&path);
     Ok(url)
+}
+
+/// The end of the path, the same on all servers of a wire format.
+fn method(wire: WireFormat) -> &'static str {
+    match wire {
+        WireFormat::Anthropic => "messages",
+        WireFormat::Openai => "chat/completions",
+    }
 }
 
 fn check_level(level: String, wire: WireFormat, model: &str, wanted: &str) -> Result<String, ModelChoiceError> {
@@ -495,7 +507,9 @@ fn key(
         None => own_name.is_none(),
     };
     if http::is_loopback(endpoint) || (is_own && own_name.is_none()) {
-        return Ok((None, KeySource::None, Vec::new()));
+        // A key that was spoken of and is not there is worth a word, though a server on this machine may need none.
+        let warnings = own_name.map(|name| format!("{name} is not set; {provider} is asked without a key"));
+        return Ok((None, KeySource::None, warnings.into_iter().collect()));
     }
     let name = names.first().map_or("api_key_env", |name| *name);
     Err(unavailable(format!("set {name}, or `api_key_file` in [providers.{provider}] of settings.toml")))
@@ -623,6 +637,18 @@ mod tests {
         assert_eq!(provider("[ollama]\n[openai]\nbase_url = 'http://127.0.0.1:1'\n", &[]), "openai");
         let why = remote(choose(None, Some("http://127.0.0.1:1"), "", &[]).unwrap()).1;
         assert_eq!(why.line, "model openai/gpt-5.4 at http://127.0.0.1:1: no model was named and a base URL is given");
+        for url in ["http://user:secret@127.0.0.1:1/lab/proxy", "http://127.0.0.1:1/lab/proxy/v1/?key=secret"] {
+            let why = remote(choose(None, Some(url), "", &[]).unwrap()).1;
+            assert!(why.line.starts_with("model openai/gpt-5.4 at http://127.0.0.1:1/lab/proxy: "), "{}", why.line);
+        }
+    }
+
+    #[test]
+    fn a_key_that_is_spoken_of_and_missing_is_told() {
+        let settings = "[lab]\nkind = 'openai'\nbase_url = 'http://127.0.0.1:1'\napi_key_env = 'LAB_KEY'\n";
+        let warnings = |environment: &[(&str, &str)]| remote(choose(Some("lab/m"), None, settings, environment).unwrap()).1.warnings;
+        assert_eq!(warnings(&[]), ["LAB_KEY is not set; lab is asked without a key"]);
+        assert!(warnings(&[("LAB_KEY", "k")]).is_empty());
     }
 
     #[test]

@@ -77,7 +77,12 @@ impl Http {
             refused(wait);
         }
         let body = ErrorBody::read(&error_body(response, self.stream_idle_timeout).await);
-        let message = if body.message.is_empty() { format!("status {status}") } else { format!("status {status}: {}", body.message) };
+        let mut message = if body.message.is_empty() { format!("status {status}") } else { format!("status {status}: {}", body.message) };
+        if status == 404 {
+            // The path is ours but for the base URL; a query, which may hold a secret, is left out.
+            let asked = format!("{}{}", host_of(&self.url), self.url.path());
+            message.push_str(&format!(" (asked {asked}; the address or the name of the model may be wrong)"));
+        }
         Err(Fault { status: Some(status), retry_after, ..Fault::new(body.kind(status), message) })
     }
 
