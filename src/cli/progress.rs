@@ -1,7 +1,7 @@
 //! What a person sees on stderr while a run goes on: a spinner and one line per child on a terminal, plain lines
 //! elsewhere. Never anything on stdout.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::io::{IsTerminal, Write};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
@@ -26,6 +26,8 @@ pub enum Detail {
 pub struct Progress {
     detail: Detail,
     surface: Mutex<Surface>,
+    /// Denied calls that have not ended yet: their failure has been said already.
+    denied: Mutex<HashSet<String>>,
 }
 
 enum Surface {
@@ -41,12 +43,13 @@ impl Progress {
         let dumb = environment.get("TERM").is_none_or(|term| term == "dumb");
         let animated = detail == Detail::Normal && !dumb && std::io::stderr().is_terminal();
         let surface = if animated { Self::terminal(environment) } else { Surface::Plain };
-        Self { detail, surface: Mutex::new(surface) }
+        Self { detail, surface: Mutex::new(surface), denied: Mutex::default() }
     }
 
     fn terminal(environment: &Environment) -> Surface {
         let group = MultiProgress::with_draw_target(ProgressDrawTarget::stderr_with_hz(10));
-        let template = if environment.is_set("NO_COLOR") { "{spinner} {wide_msg}" } else { "{spinner:.cyan} {wide_msg}" };
+        let template =
+            if environment.is_set("NO_COLOR") { "{spinner} {elapsed:>4} {wide_msg}" } else { "{spinner:.cyan} {elapsed:>4} {wide_msg}" };
         let main = group.add(ProgressBar::new_spinner());
         if let Ok(style) = ProgressStyle::with_template(template) {
             main.set_style(style);
@@ -116,6 +119,10 @@ impl Progress {
         }
     }
 
+    fn was_denied(&self, call_id: &str) -> bool {
+        self.denied.lock().unwrap_or_else(PoisonError::into_inner).remove(call_id)
+    }
+
     fn job_ended(&self, job: &JobId, line: &str) {
         if let Surface::Terminal { jobs, .. } = &mut *self.surface.lock().unwrap_or_else(PoisonError::into_inner)
             && let Some(bar) = jobs.remove(job)
@@ -136,11 +143,14 @@ impl EventSink for Progress {
             EventKind::RequestWaiting { wait_ms, reason } if *wait_ms >= 1000 => {
                 self.say(&format!("- waiting {}: {}", wait(*wait_ms), shown(reason)));
             }
-            EventKind::PermissionDenied { name, message, .. } => self.say(&format!("- {name} denied: {message}")),
+            EventKind::PermissionDenied { call_id, name, message, .. } => {
+                self.denied.lock().unwrap_or_else(PoisonError::into_inner).insert(call_id.clone());
+                self.say(&format!("- {name} denied: {}", message.replace('\n', "\n  ")));
+            }
             EventKind::Notice { text } => self.say(&format!("- {text}")),
             EventKind::TurnStarted { .. } if normal => self.thinking(),
             EventKind::ToolStarted { name, input, .. } if normal => self.doing(format!("{name} {}", argument(input))),
-            EventKind::ToolEnded { name, is_error: true, preview, .. } if normal => {
+            EventKind::ToolEnded { call_id, name, is_error: true, preview, .. } if normal && !self.was_denied(call_id) => {
                 self.say(&format!("- {name} failed: {}", shown(preview)));
             }
             EventKind::ToolResults { .. } if normal => self.thinking(),
@@ -156,7 +166,11 @@ impl EventSink for Progress {
     }
 }
 
+/// Tenths matter to a person only below ten seconds.
 fn wait(milliseconds: u64) -> String {
+    if milliseconds < 10_000 {
+        return format!("{:.1}s", milliseconds as f64 / 1000.0);
+    }
     units::seconds(Duration::from_millis(milliseconds))
 }
 
