@@ -378,6 +378,7 @@ fn config_show_tells_value_and_source_and_hides_keys() {
     let (root, project) = (home.root().display().to_string(), home.project().display().to_string());
     assert_eq!(shown.code, 0, "{shown:?}");
     for line in [
+        "# no model can be used: [providers.mine] lacks `base_url`; set it in settings.toml".to_owned(),
         format!("#   {root}/settings.toml (user)"),
         format!("#   {project}/.zapmyco/settings.toml (project)"),
         format!("#   {project}/.zapmyco/settings.local.toml (project, private, none)"),

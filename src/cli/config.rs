@@ -3,10 +3,11 @@
 use clap::{Args, Subcommand};
 use serde_json::{Value, json};
 
-use super::report::{CommandError, Exit, print_notice, print_out};
+use super::report::{CommandError, Exit, print_notice, print_out, with_causes};
 use crate::config::sections::SECTIONS;
 use crate::config::settings::{DEFAULTS, Diagnostic, Entry, FileOwner, SettingsFile};
 use crate::config::{Environment, Layout, ProjectLayout, Settings, SettingsError, Source, Sources};
+use crate::models::catalog::{self, Choice, KeySource, Selection};
 use crate::permissions::mode::Mode;
 
 /// Show settings and where each value comes from.
@@ -34,11 +35,13 @@ pub fn run(arguments: &ConfigArgs) -> Result<Exit, CommandError> {
     match arguments.command {
         ConfigCommand::Defaults => print_out(DEFAULTS)?,
         ConfigCommand::Show { json } => {
-            let settings = load(&Environment::read())?;
+            let environment = Environment::read();
+            let settings = load(&environment)?;
+            let model = chosen_model(&settings, &environment);
             for diagnostic in settings.ignored() {
                 print_notice(&diagnostic.to_string());
             }
-            print_out(&if json { as_json(&settings) } else { as_text(&settings) })?;
+            print_out(&if json { as_json(&settings, &model) } else { as_text(&settings, &model) })?;
         }
     }
     Ok(Exit::Done)
@@ -68,9 +71,36 @@ pub(crate) fn load(environment: &Environment) -> Result<Settings, CommandError> 
     Ok(settings)
 }
 
+/// Which model a run would use and why, in one line. Asks no server.
+fn chosen_model(settings: &Settings, environment: &Environment) -> String {
+    let chosen = || {
+        let named: Option<String> = settings.section("model").ok()?;
+        let base_url: Option<String> = settings.section("base_url").ok()?;
+        let providers = settings.section("providers").ok()?.unwrap_or_default();
+        let choice = Choice { model: named.as_deref(), base_url: base_url.as_deref(), providers: &providers, environment };
+        Some(match catalog::select(&choice) {
+            Ok(Selection::Remote(model, why)) => format!("{}; {}", why.line, key_place(&model.key_source)),
+            Ok(Selection::Script(path)) => format!("model script:{}", path.display()),
+            Ok(Selection::Replay(path)) => format!("model replay:{}", path.display()),
+            Ok(Selection::NothingSet) => "no model is set; `zapmyco run` uses a model server on this machine if one answers".to_owned(),
+            Err(error) => format!("no model can be used: {}", with_causes(&error)),
+        })
+    };
+    chosen().unwrap_or_default()
+}
+
+fn key_place(source: &KeySource) -> String {
+    match source {
+        KeySource::None => "without a key".to_owned(),
+        KeySource::Environment(name) => format!("key from {name}"),
+        KeySource::File(path) => format!("key from {}", path.display()),
+        KeySource::Settings => "key from the settings".to_owned(),
+    }
+}
+
 /// TOML that could be put into a settings file as it is, but for the keys that are hidden.
-fn as_text(settings: &Settings) -> String {
-    let mut text = String::from("# settings files, the later one wins:\n");
+fn as_text(settings: &Settings, model: &str) -> String {
+    let mut text = format!("# {}\n# settings files, the later one wins:\n", model.replace('\n', " "));
     for file in settings.files() {
         text.push_str(&format!("#   {} ({}{})\n", file.path.display(), owner(file), if file.found { "" } else { ", none" }));
     }
@@ -80,7 +110,7 @@ fn as_text(settings: &Settings) -> String {
     text
 }
 
-fn as_json(settings: &Settings) -> String {
+fn as_json(settings: &Settings, model: &str) -> String {
     let files = settings.files().iter().map(|file| json!({"path": shown(&file.path), "owner": owner(file), "found": file.found}));
     let entries = settings
         .entries()
@@ -92,6 +122,7 @@ fn as_json(settings: &Settings) -> String {
         .map(|Diagnostic { key, source, reason }| json!({"key": key, "source": source_json(source), "reason": reason.to_string()}));
     let object = json!({
         "schema_version": SCHEMA_VERSION,
+        "chosen_model": model,
         "files": files.collect::<Vec<_>>(),
         "settings": entries.collect::<Vec<_>>(),
         "ignored": ignored.collect::<Vec<_>>(),
