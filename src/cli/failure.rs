@@ -55,9 +55,10 @@ pub fn of_open(error: &OpenError) -> CommandError {
             .with_hint("wait until it has ended, or start a session of your own without --resume"),
         OpenError::Session(SessionError::Store(error)) => of_store(error),
         OpenError::Session(SessionError::History { .. }) | OpenError::Jobs(_) => CommandError::from_error(Exit::StateLost, error),
-        OpenError::Session(SessionError::Unknown { .. } | SessionError::NoTurns) | OpenError::Id(_) | OpenError::Handover(_) => {
-            CommandError::from_error(Exit::Usage, error)
+        OpenError::Session(SessionError::Unknown { .. }) | OpenError::Id(_) => {
+            CommandError::from_error(Exit::Usage, error).with_hint("`zapmyco sessions list` shows all there are")
         }
+        OpenError::Session(SessionError::NoTurns) | OpenError::Handover(_) => CommandError::from_error(Exit::Usage, error),
     }
 }
 

@@ -24,19 +24,23 @@ const CONTEXT: &str = "context";
 
 pub(super) fn table(sessions: &[SessionSummary]) -> String {
     let width = |text: fn(&SessionSummary) -> &str| sessions.iter().map(|session| text(session).chars().count()).max().unwrap_or(0);
-    let (ids, models) = (width(|session| session.row.id.as_str()), width(|session| &session.row.model).min(30));
-    let mut text =
-        format!("{:<ids$}  {:<19}  {:>8}  {:>8}  {:<models$}  DIRECTORY  TITLE\n", "ID", "USED", "MESSAGES", "CHILDREN", "MODEL");
+    let (ids, models) = (width(|session| session.row.id.as_str()), width(|session| &session.row.model).clamp(5, 30));
+    let folder = |session: &SessionSummary| one_line(&session.row.cwd.display().to_string(), 200);
+    let folders = sessions.iter().map(|session| folder(session).chars().count()).max().unwrap_or(0).clamp(9, 40);
+    let mut text = format!(
+        "{:<ids$}  {:<19}  {:>8}  {:>8}  {:<models$}  {:<folders$}  TITLE\n",
+        "ID", "USED", "MESSAGES", "CHILDREN", "MODEL", "DIRECTORY"
+    );
     for session in sessions {
         let row = &session.row;
         text.push_str(&format!(
-            "{:<ids$}  {:<19}  {:>8}  {:>8}  {:<models$}  {}  {}\n",
+            "{:<ids$}  {:<19}  {:>8}  {:>8}  {:<models$}  {:<folders$}  {}\n",
             row.id.as_str(),
             row.updated_at.format(TIME),
             session.messages,
             session.children,
             one_line(&row.model, 30),
-            one_line(&row.cwd.display().to_string(), 200),
+            folder(session),
             title(session)
         ));
     }
