@@ -12,8 +12,9 @@ zapmyco=${ZAPMYCO:-zapmyco}
 for program in "$zapmyco" parallel jq; do
   command -v "$program" >/dev/null || { echo "$0: $program is not installed (ZAPMYCO=PATH names another zapmyco)" >&2; exit 2; }
 done
-tasks=${1:?usage: fan-out-run.sh TASKS RESULTS [options ...]}
-results=${2:?usage: fan-out-run.sh TASKS RESULTS [options ...]}
+[ $# -ge 2 ] || { echo "usage: $0 TASKS RESULTS [options ...]" >&2; exit 2; }
+tasks=$1
+results=$2
 shift 2
 mkdir -p "$results"
 

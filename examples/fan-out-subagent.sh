@@ -12,7 +12,8 @@ zapmyco=${ZAPMYCO:-zapmyco}
 for program in "$zapmyco" jq; do
   command -v "$program" >/dev/null || { echo "$0: $program is not installed (ZAPMYCO=PATH names another zapmyco)" >&2; exit 2; }
 done
-tasks=${1:?usage: fan-out-subagent.sh TASKS [SESSION]}
+[ $# -ge 1 ] || { echo "usage: $0 TASKS [SESSION]" >&2; exit 2; }
+tasks=$1
 export ZAPMYCO_SESSION=${2:-fan-out-$$}
 
 while IFS= read -r task || [ -n "$task" ]; do

@@ -35,7 +35,7 @@ pub struct DemoArguments {
 const SCRIPT_NAME: &str = "demo.yaml";
 const SCRIPT: &str = include_str!("../../../examples/demo.yaml");
 
-const HOW_TO_SET_A_MODEL: &str = "\
+const HOW_TO_SET_A_MODEL: &str = "
 The model was scripted (examples/demo.yaml); everything else was real. With a real model:
   export ANTHROPIC_API_KEY=...        # or OPENAI_API_KEY, or start Ollama, LM Studio, llama.cpp or vLLM
   zapmyco run \"review this project with three subagents\"
@@ -50,7 +50,8 @@ pub fn run(arguments: DemoArguments, environment: Environment) -> Result<Exit, C
     let chosen = parts::choose(&folder);
     if chosen.parts.is_empty() {
         report::print_out(&format!(
-            "There is nothing to read in {}: no text file that is neither hidden nor ignored.\n",
+            "There is nothing to read in {}: no text file that is neither hidden nor ignored.\n\
+             Name another folder: zapmyco demo DIR\n",
             folder.display()
         ))?;
         return Ok(Exit::Done);
