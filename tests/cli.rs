@@ -27,6 +27,16 @@ fn every_command_has_help_with_its_own_text() {
     assert_eq!(home.run(&["--version"]).stdout, format!("zapmyco {}\n", env!("CARGO_PKG_VERSION")));
 }
 
+/// Longer lines would be broken without their indentation.
+#[test]
+fn the_overview_fits_a_narrow_terminal() {
+    let help = Home::new().run(&["-h"]).stdout;
+    let (_, written_by_hand) = help.split_once("Examples:").unwrap();
+    for line in written_by_hand.lines() {
+        assert!(line.chars().count() <= 60, "{line}");
+    }
+}
+
 /// R352
 #[test]
 fn the_payload_flag_is_not_in_the_help() {

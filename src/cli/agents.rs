@@ -32,16 +32,20 @@ pub struct AgentsArguments {
 
 const EXAMPLES: &str = "\
 Examples:
-  zapmyco agents list                              every agent with its level and source
-  zapmyco agents show Explore                      resolved tools and model, and where each value comes from
-  zapmyco agents check                             every place; exit 1 when a file has an error
-  zapmyco agents check .claude/agents --strict     a gate for a repository; warnings count too
-  zapmyco agents create reviewer --description \"Reviews changes\" --set tools=\"Read, Grep\" --prompt-file prompt.md
+  zapmyco agents list                           all, with level and source
+  zapmyco agents show Explore                   tools, model, and their sources
+  zapmyco agents check                          exit 1 when a file has an error
+  zapmyco agents check .claude/agents --strict  a gate; warnings count too
+  zapmyco agents create reviewer --description \"Reviews changes\" \\
+      --set tools=\"Read, Grep\" --prompt-file prompt.md
   zapmyco agents edit reviewer --set model=zai/glm-5 --set color=
   zapmyco agents disable reviewer
 
-Files: ~/.zapmyco/agents, .zapmyco/agents, .zcode/agents, .claude/agents; project over user over built-in
-Exit codes: 0 done; 1 check found an error; 2 wrong usage, unknown agent, or a change that would not load";
+Files: ~/.zapmyco/agents, .zapmyco/agents, .zcode/agents, .claude/agents;
+  project over user over built-in
+
+Exit codes: 0 done; 1 check found an error; 2 wrong usage, unknown agent, or
+  a change that would not load";
 
 #[derive(Subcommand, Clone, Debug)]
 pub enum AgentsCommand {

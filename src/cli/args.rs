@@ -13,23 +13,26 @@ const STYLES: Styles = Styles::styled()
     .literal(AnsiColor::Cyan.on_default().bold())
     .placeholder(AnsiColor::Cyan.on_default());
 
+// Lines of at most 60 columns: the library that prints help breaks longer ones without their indentation.
 const EXAMPLES: &str = "\
 Examples:
-  zapmyco demo                                     see it work on this folder, without any key
-  export ANTHROPIC_API_KEY=...                     or OPENAI_API_KEY, or start Ollama, LM Studio, llama.cpp, vLLM
-  zapmyco run \"review src/ with three subagents\"   the answer goes to stdout, progress to stderr
-  git diff | zapmyco run --stdin \"review this\"     a prompt and piped text
-  zapmyco run --continue \"now fix the first one\"   go on with the last session of this folder
-  zapmyco run --output-format json \"...\" | jq .    for scripts
-  zapmyco jobs list                                what runs or ran, in all sessions
-  zapmyco jobs sweep                               prove that nothing was left behind
+  zapmyco demo                      on this folder, no key
+  zapmyco run \"review src/\"         the answer on stdout
+  git diff | zapmyco run --stdin \"review this\"
+  zapmyco run --continue \"now fix the first one\"
+  zapmyco run --output-format json \"...\" | jq .
+  zapmyco jobs list                 what runs or ran
+  zapmyco jobs sweep                prove nothing is left
 
-Set-up of a model:
-  ANTHROPIC_API_KEY, OPENAI_API_KEY                a key alone is enough
-  ANTHROPIC_BASE_URL, OPENAI_BASE_URL              another server, with or without /v1
-  --model NAME/MODEL  --base-url URL               for one run (NAME: anthropic, openai, zai, deepseek, qwen,
-                                                   moonshot, openrouter, ollama, llamacpp, lmstudio, vllm)
-  ~/.zapmyco/settings.toml                         model = \"NAME/MODEL\"; `zapmyco config defaults` prints all keys
+Set-up of a model, any one of these:
+  export ANTHROPIC_API_KEY=...      or OPENAI_API_KEY
+  export ANTHROPIC_BASE_URL=...     or OPENAI_BASE_URL
+  start Ollama, LM Studio, llama.cpp or vLLM here
+  --model PROVIDER/MODEL            and --base-url: one run
+  model = \"PROVIDER/MODEL\"          ~/.zapmyco/settings.toml
+Providers: anthropic, openai, zai, deepseek, qwen,
+  moonshot, openrouter, ollama, llamacpp, lmstudio, vllm;
+  `zapmyco config defaults` shows how to add one
 ";
 
 /// A coding agent for the command line whose subagents never get lost.
@@ -42,9 +45,17 @@ pub struct Arguments {
 }
 
 const DATA_HELP: &str = "\
-Data:
-  ~/.zapmyco (or ZAPMYCO_HOME)                     sessions and jobs in zapmyco.db; subagents/SESSION/ID/ holds each
-                                                   subagent's stdout, stderr and end.json; settings.toml is yours";
+Environment:
+  ZAPMYCO_MODEL, ZAPMYCO_BASE_URL   as the flags of run
+  ZAPMYCO_PERMISSION_MODE           as the flag of run
+  ZAPMYCO_SESSION                   as the flag of subagent
+  ZAPMYCO_LIMITS_<NAME>             see `config defaults`
+  ZAPMYCO_HOME                      instead of ~/.zapmyco
+
+Data, in ~/.zapmyco:
+  zapmyco.db                        sessions, index of jobs
+  subagents/SESSION/ID/             stdout, stderr, end.json
+  settings.toml                     yours";
 
 #[derive(Debug, Subcommand)]
 pub enum Command {

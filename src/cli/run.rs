@@ -33,7 +33,7 @@ use crate::text::subagent_replies::{self, LeftJob};
 /// The answer alone goes to stdout; progress, notices and errors go to stderr. Nothing is ever asked: what would need a
 /// person's word is denied, and the message says how to allow it.
 #[derive(Debug, Args)]
-#[command(after_help = RUN_EXAMPLES)]
+#[command(after_help = RUN_EXAMPLES, after_long_help = format!("{RUN_EXAMPLES}\n\n{}", report::exit_code_help()))]
 pub struct RunArguments {
     /// The task; `-` reads it from stdin, as does leaving it out with a pipe on stdin
     #[arg(value_name = "PROMPT")]
@@ -105,8 +105,9 @@ Examples:
   zapmyco run --permission-mode acceptEdits \"fix the typos in docs/\"
   zapmyco run --allowedTools 'Bash(cargo test:*)' \"make the tests pass\"
   zapmyco run --model openai/gpt-5.4 --output-format json \"...\" | jq -r .result
-  zapmyco run --model script:agent.yaml \"...\"          play a scripted model (no key)
-  zapmyco run --record talk.jsonl \"...\"                record, then play back with --model replay:talk.jsonl";
+  zapmyco run --model script:agent.yaml \"...\"    a scripted model, no key
+  zapmyco run --record talk.jsonl \"...\"          record; then, without a key:
+  zapmyco run --model replay:talk.jsonl \"...\"    play it back";
 
 /// Which model answers. Shared by every command that starts agents.
 #[derive(Debug, Clone, Default, Args)]
@@ -127,7 +128,7 @@ pub struct ModelArguments {
 /// What may happen without asking. Shared by every command that starts agents.
 #[derive(Debug, Clone, Default, Args)]
 pub struct RightsArguments {
-    /// default: reading is free; acceptEdits: file edits too; plan: reading only; yolo: everything
+    /// plan, default: reading is free; acceptEdits: file edits in the working directory too; yolo: all that no rule denies
     #[arg(long, value_name = "MODE", value_parser = |text: &str| text.parse::<Mode>().map_err(|error| error.to_string()))]
     pub permission_mode: Option<Mode>,
 

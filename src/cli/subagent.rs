@@ -41,7 +41,10 @@ Examples:
 Exit codes:
   spawn  0 started, 1 not
   poll   0 all completed, 1 one ended otherwise, 10 still running, 11 unknown id
-  kill   0 nothing left, 1 otherwise, 11 unknown id";
+  kill   0 nothing left, 1 otherwise, 11 unknown id
+
+The replies are those of the model's `subagent` tool, partly in Chinese;
+scripts read --json.";
 
 #[derive(Subcommand, Clone, Debug)]
 pub enum SubagentCommand {
@@ -71,6 +74,7 @@ pub enum SubagentCommand {
     },
     /// End subagents and everything they started
     Kill {
+        /// One or more
         #[arg(required = true, value_name = "ID")]
         ids: Vec<String>,
         #[command(flatten)]
