@@ -102,6 +102,87 @@ fn open_lock(path: &Path) -> Result<File, FileError> {
         .map_err(FileError::at("cannot open", path))
 }
 
+/// A path in JSON: its text, or its bytes where it is not UTF-8. Nothing is lost either way.
+pub mod any_path {
+    use std::ffi::OsString;
+    use std::path::{Path, PathBuf};
+
+    use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+    #[derive(Serialize, Deserialize)]
+    #[serde(untagged)]
+    pub(crate) enum Wire {
+        Text(String),
+        Bytes(OsString),
+    }
+
+    impl From<&Path> for Wire {
+        fn from(path: &Path) -> Self {
+            path.to_str().map_or_else(|| Self::Bytes(path.into()), |text| Self::Text(text.to_owned()))
+        }
+    }
+
+    impl From<Wire> for PathBuf {
+        fn from(wire: Wire) -> Self {
+            match wire {
+                Wire::Text(text) => text.into(),
+                Wire::Bytes(bytes) => bytes.into(),
+            }
+        }
+    }
+
+    pub fn serialize<S: Serializer>(path: &Path, serializer: S) -> Result<S::Ok, S::Error> {
+        Wire::from(path).serialize(serializer)
+    }
+
+    pub fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<PathBuf, D::Error> {
+        Wire::deserialize(deserializer).map(PathBuf::from)
+    }
+}
+
+/// A path as people and scripts read it: text always, with marks for what is not UTF-8.
+pub mod shown_path {
+    use std::path::{Path, PathBuf};
+
+    use serde::{Deserialize, Deserializer, Serializer};
+
+    pub fn serialize<S: Serializer>(path: &Path, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(&path.display())
+    }
+
+    pub fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<PathBuf, D::Error> {
+        String::deserialize(deserializer).map(PathBuf::from)
+    }
+}
+
+/// `shown_path` of several.
+pub mod shown_paths {
+    use std::path::PathBuf;
+
+    use serde::Serializer;
+
+    pub fn serialize<S: Serializer>(paths: &[PathBuf], serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_seq(paths.iter().map(|path| path.display().to_string()))
+    }
+}
+
+/// The same as `any_path` for a path that may be absent.
+pub mod any_path_option {
+    use std::path::{Path, PathBuf};
+
+    use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+    use super::any_path::Wire;
+
+    pub fn serialize<S: Serializer>(path: &Option<PathBuf>, serializer: S) -> Result<S::Ok, S::Error> {
+        path.as_deref().map(|path: &Path| Wire::from(path)).serialize(serializer)
+    }
+
+    pub fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<PathBuf>, D::Error> {
+        Option::<Wire>::deserialize(deserializer).map(|path| path.map(PathBuf::from))
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -133,5 +214,25 @@ mod tests {
     fn an_error_names_the_path() {
         let error = create_new_private_folder(Path::new("/nonexistent/x")).unwrap_err();
         assert!(error.to_string().starts_with("cannot create folder /nonexistent/x: "), "{error}");
+    }
+
+    /// Stored files and the wire keep their shape for ordinary paths, and any other path comes back as it was.
+    #[test]
+    fn any_path_survives_json() {
+        #[derive(Debug, PartialEq, serde::Serialize, serde::Deserialize)]
+        struct Both {
+            #[serde(with = "any_path")]
+            path: PathBuf,
+            #[serde(default, with = "any_path_option")]
+            other: Option<PathBuf>,
+        }
+        let plain = Both { path: "/a/b".into(), other: None };
+        assert_eq!(serde_json::to_string(&plain).unwrap(), r#"{"path":"/a/b","other":null}"#);
+        let odd: PathBuf = std::ffi::OsString::from(<std::ffi::OsStr as std::os::unix::ffi::OsStrExt>::from_bytes(b"/a/\xff")).into();
+        for both in [plain, Both { path: odd.clone(), other: Some(odd) }] {
+            let json = serde_json::to_string(&both).unwrap();
+            assert_eq!(serde_json::from_str::<Both>(&json).unwrap(), both, "{json}");
+        }
+        assert_eq!(serde_json::from_str::<Both>(r#"{"path":"/a"}"#).unwrap().other, None);
     }
 }

@@ -676,3 +676,59 @@ fn a_file_that_is_no_recording_is_not_overwritten() {
     assert!(finished.stderr.contains("exists and is not a recording; it is not overwritten"), "{finished:?}");
     assert_eq!(std::fs::read_to_string(notes).unwrap(), "mine\n");
 }
+
+/// A recording is never emptied by the run that plays it.
+#[test]
+fn a_recording_is_not_recorded_into_itself() {
+    let home = Home::new();
+    home.write("s.yaml", "version: 1\nscripts: [{turns: [{text: hi}]}]\n");
+    assert_eq!(run(&home, &["run", "--model", "script:s.yaml", "--record", "talk.jsonl", "hello"]).code, 0);
+    std::os::unix::fs::symlink("talk.jsonl", home.project().join("link.jsonl")).unwrap();
+    let before = std::fs::read(home.project().join("talk.jsonl")).unwrap();
+    for target in ["talk.jsonl", "./talk.jsonl", "link.jsonl"] {
+        let finished = run(&home, &["run", "--model", "replay:talk.jsonl", "--record", target, "hello"]);
+        assert_eq!(finished.code, 2, "{finished:?}");
+        assert!(finished.stderr.contains("is the recording that is played; record into another file"), "{finished:?}");
+        assert_eq!(std::fs::read(home.project().join("talk.jsonl")).unwrap(), before);
+    }
+    let other = run(&home, &["run", "--model", "replay:talk.jsonl", "--record", "other.jsonl", "hello"]);
+    assert_eq!((other.code, other.stdout.as_str()), (0, "hi\n"), "{other:?}");
+}
+
+/// A working folder and a storage root whose names are not UTF-8 work like any other, for tools, children, recordings and
+/// a resume.
+#[cfg(target_os = "linux")]
+#[test]
+fn folders_whose_names_are_not_utf8_work_like_any_other() {
+    use std::os::unix::ffi::OsStrExt;
+    let home = Home::new();
+    let folder = home.project().join(std::ffi::OsStr::from_bytes(b"odd \xff"));
+    std::fs::create_dir(&folder).unwrap();
+    for (name, text) in [("family.yaml", FAMILY), ("fruit.txt", "apple\npear\napple\n")] {
+        std::fs::write(folder.join(name), text).unwrap();
+    }
+    let command =
+        |arguments: &[&str]| crate::support::finish(home.command_in(&folder).env("ZAPMYCO_HOME", folder.join("root")).args(arguments));
+    for arguments in [
+        ["run", "--model", "script:family.yaml", "--record", "talk.jsonl", "go"].as_slice(),
+        ["run", "--model", "replay:talk.jsonl", "go"].as_slice(),
+    ] {
+        let finished = command(arguments);
+        let (text, _) = answer(&finished);
+        assert!(text.starts_with("fruit.txt:2 in ") && text.contains(" and fruit.txt:1 in "), "{finished:?}");
+        assert!(!finished.stderr.contains("panicked"), "{finished:?}");
+    }
+    std::fs::write(
+        folder.join("more.yaml"),
+        "version: 1\nscripts: [{turns: [{text: a}, {text: b}, {text: c}, {text: d}, {text: more}]}]\n",
+    )
+    .unwrap();
+    let resumed = command(&["run", "--continue", "--model", "script:more.yaml", "on"]);
+    assert_eq!((resumed.code, resumed.stdout.as_str()), (0, "more\n"), "{resumed:?}");
+    let listed = command(&["jobs", "list", "--json"]);
+    let jobs: serde_json::Value = serde_json::from_str(&listed.stdout).unwrap();
+    let jobs = jobs["jobs"].as_array().unwrap();
+    assert_eq!(jobs.len(), 4, "{listed:?}");
+    assert!(jobs.iter().all(|job| job["status"] == "completed" && job["stdout"]["path"].is_string()), "{listed:?}");
+    assert_eq!(command(&["jobs", "sweep", "--json"]).code, 0);
+}

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Serialize, Serializer};
 
 /// Shared by all calls of one session. The lock is never held across an await.
 #[derive(Debug, Default)]
@@ -15,11 +15,16 @@ pub struct SessionState {
 /// The stored form.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct StateRecord {
-    /// Content digest of each file as the model last saw it, by canonical path.
-    #[serde(default)]
+    /// Content digest of each file as the model last saw it, by canonical path. Stored only for paths that are text, as
+    /// JSON keys must be; any other file is read anew after a resume.
+    #[serde(default, serialize_with = "only_text_paths")]
     pub files_seen: BTreeMap<PathBuf, FileMark>,
     #[serde(default)]
     pub todos: Vec<Todo>,
+}
+
+fn only_text_paths<S: Serializer>(files: &BTreeMap<PathBuf, FileMark>, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.collect_map(files.iter().filter(|(path, _)| path.to_str().is_some()))
 }
 
 /// How a file looked when the model read or wrote it.

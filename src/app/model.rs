@@ -10,6 +10,7 @@ use serde_json::{Value, json};
 
 use crate::app::App;
 use crate::config::SettingsError;
+use crate::files::any_path;
 use crate::models::Model;
 use crate::models::catalog::{self, Choice, ModelChoiceError, ProviderSettings, ResolvedModel, Selection, Why};
 use crate::models::local;
@@ -67,6 +68,8 @@ struct Base {
     for_children: Value,
     reasoning: Option<String>,
     secret: Option<SecretString>,
+    /// The recording that is played.
+    played: Option<PathBuf>,
 }
 
 impl App {
@@ -125,7 +128,8 @@ impl App {
             return Ok(self.scripted(Arc::new(Script::parse(text("name")?, text("text")?)?)));
         }
         if let Some(path) = handed.get("replay") {
-            return self.replayed(Path::new(path.as_str().ok_or_else(|| malformed("its recording has no path"))?));
+            let path = any_path::deserialize(path).map_err(|_| malformed("its recording has no path"))?;
+            return self.replayed(&path);
         }
         let resolved = ResolvedModel::from_handover(handed).map_err(|error| malformed(&error.to_string()))?;
         Ok(self.remote(resolved, Vec::new()))
@@ -138,6 +142,7 @@ impl App {
             for_children: resolved.to_handover(),
             reasoning: resolved.reasoning.clone(),
             secret: resolved.key.clone(),
+            played: None,
             model: remote::open(resolved, &self.limits, gate),
         }
     }
@@ -149,16 +154,18 @@ impl App {
             why: Vec::new(),
             reasoning: None,
             secret: None,
+            played: None,
         }
     }
 
     fn replayed(&self, path: &Path) -> Result<Base, ModelChoiceFailure> {
         Ok(Base {
             model: replaying(path, self.record_context(None))?,
-            for_children: json!({ "replay": path }),
+            for_children: json!({ "replay": any_path::Wire::from(path) }),
             why: Vec::new(),
             reasoning: None,
             secret: None,
+            played: Some(path.to_owned()),
         })
     }
 
@@ -173,6 +180,9 @@ impl App {
         match record {
             Some(path) => {
                 let path = self.cwd.join(path);
+                if base.played.as_deref().is_some_and(|played| is_same_file(played, &path)) {
+                    return Err(RecordingError::Played { path });
+                }
                 let recorder = Recorder::create(&path, inner.name(), context())?;
                 Ok((recording(inner, recorder), Some(path)))
             }
@@ -186,6 +196,14 @@ impl App {
             Some(secret) => context.hiding(secret),
             None => context,
         }
+    }
+}
+
+/// Also through links. A file that is not there is no other's.
+fn is_same_file(one: &Path, other: &Path) -> bool {
+    match (one.canonicalize(), other.canonicalize()) {
+        (Ok(one), Ok(other)) => one == other,
+        _ => false,
     }
 }
 

@@ -582,7 +582,9 @@ fn set_disabled(place: &Place, switch: &Switch, disabled: bool) -> Result<Exit, 
     let changed = state_file::set_disabled(&path, &name, disabled)
         .map_err(|error| CommandError::from_error(Exit::StateLost, &error).with_hint("nothing was changed"))?;
     if switch.json {
-        return answer(&json!({"schema_version": SCHEMA_VERSION, "name": name, "disabled": disabled, "changed": changed, "path": path}));
+        return answer(
+            &json!({"schema_version": SCHEMA_VERSION, "name": name, "disabled": disabled, "changed": changed, "path": path.display().to_string()}),
+        );
     }
     let state = if disabled { "disabled" } else { "enabled" };
     print_out(&format!("{name}: {}{state}\n", if changed { "" } else { "already " }))?;
@@ -592,7 +594,7 @@ fn set_disabled(place: &Place, switch: &Switch, disabled: bool) -> Result<Exit, 
 fn written(action: &str, name: &str, path: &Path, diagnostics: &[Diagnostic], as_json: bool) -> Result<Exit, CommandError> {
     if as_json {
         return answer(
-            &json!({"schema_version": SCHEMA_VERSION, "action": action, "name": name, "path": path, "diagnostics": diagnostics}),
+            &json!({"schema_version": SCHEMA_VERSION, "action": action, "name": name, "path": path.display().to_string(), "diagnostics": diagnostics}),
         );
     }
     for diagnostic in diagnostics {

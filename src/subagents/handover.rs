@@ -16,6 +16,7 @@ use serde_json::Value;
 
 use crate::config::Environment;
 use crate::config::environment::{HANDOVER_FD, MODE_FD};
+use crate::files::{any_path, any_path_option};
 use crate::ids::SessionId;
 use crate::permissions::Mode;
 use crate::supervisor::launch::sealed_memory_file;
@@ -51,6 +52,7 @@ pub struct ChildSettings {
 pub struct Handover {
     pub version: u32,
     pub model: Value,
+    #[serde(default, with = "any_path_option")]
     pub record: Option<PathBuf>,
     pub mode: Option<Mode>,
     pub allow: Vec<String>,
@@ -59,6 +61,7 @@ pub struct Handover {
     pub limits: Vec<(String, String)>,
     pub max_turns: Option<u32>,
     /// The storage root.
+    #[serde(with = "any_path")]
     pub root: PathBuf,
     /// The parent's session, for the log (R352).
     pub session: SessionId,

@@ -10,6 +10,7 @@ use serde::{Deserialize, Serialize};
 use super::status::EndCause;
 use crate::clock;
 use crate::config::layout::{JobFolder, Stream};
+use crate::files::{any_path, shown_path};
 use crate::ids::{JobId, JobKind, SessionId};
 use crate::supervisor::record::{EndRecord, LeftOver, StreamCount};
 use crate::text::subagent_replies::TASK_LINE_MAX;
@@ -30,6 +31,7 @@ pub struct JobOwner {
     /// Always `zapmyco` for a process agent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cli: Option<String>,
+    #[serde(with = "any_path")]
     pub cwd: PathBuf,
     pub time_limit_ms: Option<u64>,
     /// The model's call that started it.
@@ -132,6 +134,22 @@ impl Job {
         }
     }
 
+    /// Why the output on disk is not complete, beyond the caps.
+    pub fn output_error(&self) -> Option<&str> {
+        match &self.state {
+            JobState::Running { .. } => None,
+            JobState::Ended { record, .. } => record.output_error.as_deref(),
+        }
+    }
+
+    /// Processes that the payload had left running, and that were ended with it.
+    pub fn swept(&self) -> u32 {
+        match &self.state {
+            JobState::Running { .. } => 0,
+            JobState::Ended { record, .. } => record.swept,
+        }
+    }
+
     pub fn left_over(&self) -> &[LeftOver] {
         match &self.state {
             JobState::Running { .. } => &[],
@@ -204,6 +222,7 @@ pub const JOB_VIEW_VERSION: u32 = 1;
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct StreamView {
+    #[serde(with = "shown_path")]
     pub path: PathBuf,
     /// Written by the payload.
     pub bytes: u64,

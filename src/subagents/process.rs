@@ -141,7 +141,7 @@ impl Starter {
             plan,
             folder: self.layout.job(&self.session, &owner.id),
             id: owner.id.to_string(),
-            // Plain data with string keys: it has a JSON form.
+            // Plain data with string keys, and paths in a form of their own: it has a JSON form.
             owner: serde_json::to_value(&owner).unwrap_or_default(),
             task_file,
             handover,

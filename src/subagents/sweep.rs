@@ -5,6 +5,7 @@ use std::path::PathBuf;
 
 use super::folders::{JobError, all_ids};
 use crate::config::Layout;
+use crate::files::shown_paths;
 use crate::ids::{JobId, SessionId};
 use crate::supervisor::record::{RecordError, read_end, read_spec};
 use crate::supervisor::recovery;
@@ -15,6 +16,7 @@ pub struct SweepReport {
     /// Jobs whose keeper had died without a record; now recorded as lost.
     pub settled: Vec<JobId>,
     /// Folders of starts that were never completed; removed.
+    #[serde(serialize_with = "shown_paths::serialize")]
     pub removed: Vec<PathBuf>,
     /// Processes that carried a marker of ours without a living keeper; ended.
     pub ended: Vec<SweptProcess>,

@@ -8,6 +8,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use super::record::ProcessIdentity;
+use crate::files::any_path;
 
 /// Which program file to run.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -148,20 +149,4 @@ pub(crate) fn decode_length(prefix: [u8; LENGTH_BYTES]) -> io::Result<usize> {
         .ok()
         .filter(|length| *length <= MESSAGE_MAX)
         .ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, "a message of impossible length"))
-}
-
-/// Paths need not be UTF-8.
-mod any_path {
-    use std::ffi::OsString;
-    use std::path::{Path, PathBuf};
-
-    use serde::{Deserialize, Deserializer, Serialize, Serializer};
-
-    pub fn serialize<S: Serializer>(path: &Path, serializer: S) -> Result<S::Ok, S::Error> {
-        path.as_os_str().serialize(serializer)
-    }
-
-    pub fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<PathBuf, D::Error> {
-        OsString::deserialize(deserializer).map(PathBuf::from)
-    }
 }

@@ -222,5 +222,5 @@ fn reply(path: &Path, changed: &[u8], found: &Found, remarks: Vec<&'static str>)
     if !shown.is_empty() {
         text.push_str(&format!("; {which}:\n{shown}"));
     }
-    ToolReply { text, structured: Some(json!({"file_path": path, "replacements": count, "first_line": first})) }
+    ToolReply { text, structured: Some(json!({"file_path": path.display().to_string(), "replacements": count, "first_line": first})) }
 }

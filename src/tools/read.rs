@@ -86,7 +86,7 @@ impl Tool for Read {
             let target = path.clone();
             let seen = file_access::blocking(&context.cancel, move |cancel| read(&target, &window, cancel)).await?;
             context.state.mark_seen(seen.real, seen.mark);
-            let structured = json!({"file_path": path, "first_line": first, "lines": seen.lines_given, "total_lines": seen.lines_total});
+            let structured = json!({"file_path": path.display().to_string(), "first_line": first, "lines": seen.lines_given, "total_lines": seen.lines_total});
             Ok(annotated(&parsed.notes, ToolReply { text: seen.text, structured: Some(structured) }))
         }
         .boxed()

@@ -104,6 +104,6 @@ fn write(path: &Path, content: &str, state: &SessionState, cancel: &Cancellation
     if !content.is_empty() {
         text.push_str(&format!("\nit begins:\n{}", snippet::around(content, 1, 1)));
     }
-    let structured = json!({"file_path": path, "created": created, "lines": lines, "bytes": content.len()});
+    let structured = json!({"file_path": path.display().to_string(), "created": created, "lines": lines, "bytes": content.len()});
     Ok(ToolReply { text, structured: Some(structured) })
 }

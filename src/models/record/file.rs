@@ -74,6 +74,8 @@ pub enum RecordingError {
     },
     #[error("{path} exists and is not a recording; it is not overwritten", path = path.display())]
     NotOurs { path: PathBuf },
+    #[error("{path} is the recording that is played; record into another file", path = path.display())]
+    Played { path: PathBuf },
     #[error("{path} is not a recording: its first line does not say `zapmyco_recording`", path = path.display())]
     NoHead { path: PathBuf },
     #[error("recording {path} has version {found}; this program plays version {VERSION}", path = path.display())]
