@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use serde_json::json;
 use tokio_util::sync::CancellationToken;
+use zapmyco::agent::event::EventKind;
 use zapmyco::agent::tool::{FailureKind, Tool};
 use zapmyco::permissions::Effect;
 use zapmyco::tools::bash::BashTool;
@@ -35,7 +36,9 @@ async fn a_foreground_command_answers_and_leaves_nothing() {
     assert_eq!(run("kill -SEGV $$").await, "Exit code: 139 (SIGSEGV) (fault signal SIGSEGV)");
     assert_eq!(run("kill -9 $$").await, "Exit code: 137 (SIGKILL) (killed from outside by SIGKILL)");
     assert_eq!(run("printf 'a\\377\\033[1mb'").await, "a\u{fffd}b\n[1 bytes were not UTF-8, shown as \u{fffd}]");
-    assert_eq!(run("sleep 600 & echo started").await, "started");
+    let gone = "left running by the command ended with it; run_in_background keeps a command running]";
+    assert_eq!(run("sleep 600 & echo started").await, format!("started\n[1 process {gone}"));
+    assert_eq!(run("sleep 600 & sleep 600 & exit 4").await, format!("Exit code: 4\n[2 processes {gone}"));
     assert_eq!(shell_folders(&parent), 0);
     assert!(parent.notices().is_empty());
     assert!(nothing_left(&home));
@@ -184,4 +187,28 @@ async fn a_cancelled_command_is_ended_and_keeps_its_output() {
         () = until_true("its start", || home.project().join("started").exists()) => {}
     }
     until_true("nothing left", || nothing_left(&home)).await;
+}
+
+/// The end of a foreground command whose keeper died is told once, by the call; nothing is said of its removed folder.
+#[tokio::test]
+async fn a_folder_that_is_removed_with_its_answer_is_no_lost_job() {
+    let home = Home::new();
+    let parent = parent(&home).build();
+    let mut ended = 0;
+    while ended < 10 {
+        match parent.bash(json!({"command": "sleep 0.05; kill -9 $PPID; sleep 600"})).await {
+            Ok(reply) => {
+                assert!(reply.text.contains("its keeper is gone"), "{}", reply.text);
+                ended += 1;
+            }
+            // Killed before its start was told.
+            Err(error) => assert!(error.message.contains("the keeper ended before it answered"), "{error}"),
+        }
+    }
+    // The watchers look every 500 ms at the latest, so they have looked when a later and longer job is announced.
+    parent.bash(json!({"command": "sleep 1", "run_in_background": true})).await.unwrap();
+    until_true("a notice", || !parent.inbox.is_empty()).await;
+    let told: Vec<_> = parent.heard.all().into_iter().filter(|kind| matches!(kind, EventKind::Notice { .. })).collect();
+    assert!(told.is_empty(), "{told:?}");
+    assert!(nothing_left(&home));
 }

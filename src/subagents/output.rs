@@ -10,6 +10,7 @@ use super::job::Job;
 pub fn read(job: &Job, stream: Stream, each_end: u64) -> (Output, Option<String>) {
     let count = job.count(stream);
     let path = job.folder.output(stream).display().to_string();
+    let write_failed = job.output_error().is_some();
     match read_ends(&job.folder, stream, count, each_end) {
         Ok(ends) => {
             let seen = (ends.head.len() + ends.tail.len()) as u64 + ends.left_out;
@@ -19,11 +20,12 @@ pub fn read(job: &Job, stream: Stream, each_end: u64) -> (Output, Option<String>
             let kept = if count.kept == count.bytes { bytes } else { count.kept };
             let lines = if whole { line_feeds(&ends.head) } else { count.lines };
             let excerpt = if whole { Excerpt::Whole(ends.head) } else { Excerpt::Ends { head: ends.head, tail: ends.tail } };
-            (Output { excerpt, bytes, kept, lines, path }, None)
+            (Output { excerpt, bytes, kept, write_failed, lines, path }, None)
         }
         Err(error) => {
             let reason = format!("cannot read {path}: {error}");
-            (Output { excerpt: Excerpt::Whole(Vec::new()), bytes: count.bytes, kept: count.kept, lines: count.lines, path }, Some(reason))
+            let excerpt = Excerpt::Whole(Vec::new());
+            (Output { excerpt, bytes: count.bytes, kept: count.kept, write_failed, lines: count.lines, path }, Some(reason))
         }
     }
 }

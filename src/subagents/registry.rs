@@ -186,10 +186,19 @@ impl Registry {
         self.post_notice(job.id());
     }
 
-    /// The end cannot be known: the folder is gone or unreadable. The job is forgotten, and that is said.
+    /// Whether the job is still looked after.
+    pub(crate) fn follows(&self, id: &JobId) -> bool {
+        self.entries().get(id).is_some_and(|entry| !entry.concluded)
+    }
+
+    /// The end cannot be known: the folder is gone or unreadable. The job is forgotten, and that is said; not of one
+    /// whose end was known and whose folder was removed for that reason.
     pub(crate) fn give_up(&self, id: &JobId, reason: &str) {
-        self.entries().remove(id);
+        let lost = self.entries().remove(id).is_some_and(|entry| entry.job.is_running());
         self.announce_change();
+        if !lost {
+            return;
+        }
         self.show(EventKind::Notice { text: format!("job {id} cannot be followed any more: {reason}") });
     }
 

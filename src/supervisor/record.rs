@@ -6,6 +6,7 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
 use chrono::{DateTime, Local};
+use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use serde_json::value::RawValue;
@@ -182,6 +183,19 @@ pub enum RecordError {
     StillRunning { path: PathBuf },
     #[error(transparent)]
     File(#[from] FileError),
+}
+
+impl RecordError {
+    /// This process was out of descriptors or memory, or interrupted: the same may be read a moment later.
+    pub fn is_shortage(&self) -> bool {
+        let source = match self {
+            Self::Read { source, .. } | Self::Keeper { source, .. } => source,
+            Self::File(error) => &error.source,
+            _ => return false,
+        };
+        let number = source.raw_os_error().map(Errno::from_raw_os_error);
+        matches!(number, Some(Errno::MFILE | Errno::NFILE | Errno::NOMEM | Errno::AGAIN | Errno::INTR))
+    }
 }
 
 /// Size of `end.json`: reserved at the start, so that a full disk cannot prevent the record.

@@ -20,6 +20,8 @@ pub struct Output {
     pub bytes: u64,
     /// Of those, on disk.
     pub kept: u64,
+    /// Whether writing failed, so that more is missing than the caps leave out.
+    pub write_failed: bool,
     /// Line feeds among `bytes`.
     pub lines: u64,
     /// Where the raw bytes are.
@@ -213,6 +215,7 @@ mod tests {
             excerpt: Excerpt::Whole(bytes.to_vec()),
             bytes: bytes.len() as u64,
             kept: bytes.len() as u64,
+            write_failed: false,
             lines: bytes.iter().filter(|b| **b == b'\n').count() as u64,
             path: "/p".into(),
         }

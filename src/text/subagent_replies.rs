@@ -191,7 +191,8 @@ pub fn section(name: &str, output: &Output, rules: FoldRules) -> String {
         lines.push(format!("(含 {bad_bytes} 个非 UTF-8 字节，以 \u{fffd} 标记)"));
     }
     if output.is_incomplete() {
-        lines.push(format!("(磁盘只保留了 {} 字节中的 {} 字节：达到保存上限)", output.bytes, output.kept));
+        let reason = if output.write_failed { "写入失败" } else { "达到保存上限" };
+        lines.push(format!("(磁盘只保留了 {} 字节中的 {} 字节：{reason})", output.bytes, output.kept));
     }
     if !whole || bad_bytes > 0 || output.is_incomplete() {
         lines.push(format!("完整输出: {}", output.path));
@@ -339,6 +340,7 @@ mod tests {
             excerpt: Excerpt::Whole(bytes.to_vec()),
             bytes: bytes.len() as u64,
             kept: bytes.len() as u64,
+            write_failed: false,
             lines: bytes.iter().filter(|b| **b == b'\n').count() as u64,
             path: "/r/stdout".into(),
         }
@@ -412,6 +414,15 @@ mod tests {
         assert!(text.contains(": lost\nCLI: zapmyco\nExit code: 137 (SIGKILL)\nDuration: 45s\nCause: killed from"), "{text}");
         block.signal = None;
         assert!(polled(&[Polled::Ended(Box::new(block))], RULES).contains("Exit code: -\n"));
+    }
+
+    /// fault K5
+    #[test]
+    fn a_failed_write_is_not_called_a_limit() {
+        let mut lost = output(b"");
+        (lost.bytes, lost.write_failed) = (158, true);
+        let text = section("stderr", &lost, RULES);
+        assert!(text.contains("(磁盘只保留了 158 字节中的 0 字节：写入失败)"), "{text}");
     }
 
     /// R385, fault K5: an output that could not be kept is said, and so is what could not be ended.

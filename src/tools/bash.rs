@@ -87,7 +87,11 @@ impl BashTool {
         let end =
             self.delegation.run_shell(order, timeout, at_timeout, each_end, &context.cancel).await.map_err(|error| failure(&error))?;
         let reply = match end {
-            ShellEnd::Finished(result) => reply(&result, each_end, exit_line(&result.job)),
+            ShellEnd::Finished(result) => {
+                let lines = [exit_line(&result.job), swept_line(&result.job)];
+                let lines: Vec<String> = lines.into_iter().flatten().collect();
+                reply(&result, each_end, (!lines.is_empty()).then(|| lines.join("\n")))
+            }
             ShellEnd::Stopped { result, cancelled: true } => {
                 let text = reply(&result, each_end, Some("Cancelled; the command and everything it had started was ended.".into())).text;
                 return Err(ToolFailure::new(FailureKind::Cancelled, text));
@@ -149,6 +153,13 @@ fn exit_line(job: &Job) -> Option<String> {
     }
 }
 
+/// A model that started something with `&` has to know that it is gone.
+fn swept_line(job: &Job) -> Option<String> {
+    let swept = job.swept();
+    let what = if swept == 1 { "process" } else { "processes" };
+    (swept > 0).then(|| format!("[{swept} {what} left running by the command ended with it; run_in_background keeps a command running]"))
+}
+
 fn reply(result: &ShellResult, each_end: u64, last_line: Option<String>) -> ToolReply {
     let each_end = usize::try_from(each_end).unwrap_or(usize::MAX);
     let mut parts = Vec::new();
@@ -186,7 +197,8 @@ pub(super) fn shown(output: &Output, each_end: usize) -> String {
         lines.push(format!("[{bad_bytes} bytes were not UTF-8, shown as \u{fffd}]"));
     }
     if output.is_incomplete() {
-        lines.push(format!("[{} of {} bytes are kept on disk: the limit was reached]", output.kept, output.bytes));
+        let reason = if output.write_failed { "writing failed" } else { "the limit was reached" };
+        lines.push(format!("[{} of {} bytes are kept on disk: {reason}]", output.kept, output.bytes));
     }
     if cut {
         lines.push(format!("[Truncated. Full output: {}]", output.path));
