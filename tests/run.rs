@@ -1,7 +1,7 @@
 //! Flow: the headless run against a real HTTP server that speaks the providers' wire formats.
 
 use std::io::Write;
-use std::process::Stdio;
+use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use serde_json::{Value, json};
@@ -514,4 +514,58 @@ fn a_second_signal_skips_the_grace_time() {
 fn find_file(folder: &std::path::Path, name: &str) -> bool {
     let entries = std::fs::read_dir(folder).map(|entries| entries.flatten().collect::<Vec<_>>()).unwrap_or_default();
     entries.iter().any(|entry| entry.file_name() == name || (entry.path().is_dir() && find_file(&entry.path(), name)))
+}
+
+/// Local servers take any key, and people give them short ones: hiding those would garble the message.
+#[test]
+fn a_key_of_one_letter_garbles_no_message() {
+    let home = Home::new();
+    let provider = Provider::always(Answer::error(400, "take another key"));
+    let mut command = home.command();
+    provider.configure(&mut command);
+    let finished = crate::support::finish(command.env("ANTHROPIC_API_KEY", "e").args(["run", "hi"]));
+    assert_eq!(finished.code, 6, "{finished:?}");
+    assert!(finished.stderr.contains("take another key"), "{finished:?}");
+}
+
+const MANY_CHILDREN: &str = r#"
+version: 1
+scripts:
+- match: "^c[0-9]"
+  turns: [{text: done, delay_ms: 300}]
+- turns:
+  - calls: [{name: subagent, each: "{{ range(30) | list }}", input: {action: spawn, task: "c{{ item }}"}}]
+  - calls:
+    - name: subagent
+      input: {action: poll, wait_secs: 30, subagent_ids: "{{ results | join(' ') | regex_find_all('sa_[0-9]{8}_[0-9a-f]{8}') }}"}
+  - text: >-
+      {{ history[0] | join(' ') | regex_find_all(': running') | length }}
+      {{ history[0] | join(' ') | regex_find_all('Too many open files') | length }}
+      {{ history[1][0] | regex_find_all('>>> sa_') | length }}
+"#;
+
+/// fault S13: spawns fail with the reason; no job that was started is lost sight of while descriptors are short.
+#[test]
+fn without_descriptors_no_started_child_is_lost_sight_of() {
+    let home = Home::new();
+    home.write("many.yaml", MANY_CHILDREN);
+    for descriptors in [40, 48, 56] {
+        let command = home.command();
+        let limited = Command::new("sh")
+            .args(["-c", &format!("ulimit -n {descriptors}; exec \"$0\" \"$@\"")])
+            .arg(crate::support::binary())
+            .args(["run", "--model", "script:many.yaml", "go"])
+            .env_clear()
+            .envs(command.get_envs().filter_map(|(name, value)| value.map(|value| (name.to_owned(), value.to_owned()))))
+            .current_dir(home.project())
+            .output()
+            .unwrap();
+        let (stdout, stderr) = (String::from_utf8_lossy(&limited.stdout), String::from_utf8_lossy(&limited.stderr));
+        assert_eq!(limited.status.code(), Some(0), "{stdout}{stderr}");
+        let counts: Vec<u32> = stdout.split_whitespace().map(|count| count.parse().unwrap()).collect();
+        let [started, refused, ended] = counts[..] else { panic!("{stdout}{stderr}") };
+        assert!(started > 0 && refused > 0 && started + refused == 30, "{stdout}{stderr}");
+        assert!(ended == started && !stderr.contains("cannot be followed"), "{stdout}{stderr}");
+    }
+    assert_eq!(home.run(&["jobs", "sweep"]).code, 0);
 }

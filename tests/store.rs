@@ -442,6 +442,17 @@ fn child_on_a_small_disk() {
         store.append_messages(&row.id, vec![message(seq + 1, "room again")]).await.unwrap();
         drop(store);
 
+        // Not even room for the log's index: told as what it is, too.
+        let mut filling = std::fs::File::create(&ballast).unwrap();
+        while std::io::Write::write_all(&mut filling, &[0; 4096]).is_ok() {}
+        drop(filling);
+        let error = match Store::open(&database) {
+            Err(error) => error,
+            Ok(store) => store.append_messages(&row.id, vec![message(seq + 2, "x")]).await.unwrap_err(),
+        };
+        assert!(matches!(error, StoreError::Full { .. }), "{error}");
+        std::fs::remove_file(&ballast).unwrap();
+
         mount(&["-o", "remount,ro"]);
         let error = match Store::open(&database) {
             Err(error) => error,

@@ -137,8 +137,7 @@ impl App {
         let folder = path.parent().unwrap_or(Path::new("/"));
         files::create_private_folder(folder).map_err(AppError::Storage)?;
         let Some(file) = files::try_lock(&path).map_err(AppError::Storage)? else {
-            let holder = std::fs::read_to_string(&path).unwrap_or_default();
-            let holder = if holder.is_empty() { "unknown".to_owned() } else { holder.trim().to_owned() };
+            let holder = holder_of(&path);
             return Err(OpenError::Held { session: id.clone(), holder });
         };
         // Only for the message above; a lock without a readable holder is still a lock.
@@ -246,6 +245,20 @@ fn session_tools(role: Role, delegation: &Delegation) -> SessionTools {
         ],
         delegation: vec![Arc::new(SubagentTool::new(delegation.clone()))],
     }
+}
+
+/// Who holds a session, as it says itself in the lock. It may have locked it this very moment and not said so yet.
+fn holder_of(lock: &Path) -> String {
+    const TRIES: u32 = 20;
+    const PAUSE: std::time::Duration = std::time::Duration::from_millis(5);
+    for _ in 0..TRIES {
+        let holder = std::fs::read_to_string(lock).unwrap_or_default();
+        if !holder.trim().is_empty() {
+            return holder.trim().to_owned();
+        }
+        std::thread::sleep(PAUSE);
+    }
+    "unknown".to_owned()
 }
 
 /// What the store calls a session of this role.

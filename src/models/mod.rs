@@ -15,6 +15,9 @@ pub mod remote;
 pub mod scripted;
 pub mod sse;
 
+/// A shorter key (local servers take any) is no secret, and hiding it would garble ordinary words.
+pub(crate) const SECRET_MIN: usize = 8;
+
 mod anthropic;
 mod emit;
 mod http;

@@ -71,8 +71,11 @@ impl StoreError {
     pub(super) fn of(path: &Path, waited: Duration, source: rusqlite::Error) -> Self {
         let path = path.to_owned();
         let code = source.sqlite_error_code();
+        // The shared index of the log cannot be made longer: SQLite's one I/O error that says no more than "full".
+        let is_full = source.sqlite_error().is_some_and(|error| error.extended_code == rusqlite::ffi::SQLITE_IOERR_SHMSIZE);
         let source = Arc::new(source);
         match code {
+            _ if is_full => Self::Full { path, source },
             Some(ErrorCode::DiskFull) => Self::Full { path, source },
             Some(ErrorCode::NotADatabase | ErrorCode::DatabaseCorrupt) => Self::Damaged { path, source },
             Some(ErrorCode::CannotOpen) => Self::Open { path, source },

@@ -16,8 +16,6 @@ use super::RecordContext;
 const OPEN: char = '⟦';
 const ESCAPED_OPEN: &str = "⟦open⟧";
 const SECRET: &str = "⟦secret⟧";
-/// Shorter secrets would hide ordinary words.
-const SECRET_MIN: usize = 8;
 
 const UUID: &str = "[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}";
 
@@ -123,7 +121,7 @@ impl<'a> Placeholders<'a> {
         let mut text = text.replace(OPEN, ESCAPED_OPEN);
         for secret in &self.context.secrets {
             let secret = secret.expose_secret();
-            if secret.len() >= SECRET_MIN {
+            if secret.len() >= crate::models::SECRET_MIN {
                 text = text.replace(secret, SECRET);
             }
         }
