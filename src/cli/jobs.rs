@@ -46,6 +46,7 @@ pub enum JobsCommand {
     },
     /// Everything about one job
     Show {
+        /// As `jobs list` shows it
         id: String,
         #[command(flatten)]
         scope: Scope,
@@ -55,6 +56,7 @@ pub enum JobsCommand {
     },
     /// What a job has written: raw bytes, made harmless when stdout is a terminal
     Output {
+        /// As `jobs list` shows it
         id: String,
         /// The other stream
         #[arg(long)]
@@ -70,6 +72,7 @@ pub enum JobsCommand {
     },
     /// End jobs and everything they started
     Kill {
+        /// One or more
         #[arg(required = true, value_name = "ID")]
         ids: Vec<String>,
         #[command(flatten)]
