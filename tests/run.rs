@@ -569,3 +569,42 @@ fn without_descriptors_no_started_child_is_lost_sight_of() {
     }
     assert_eq!(home.run(&["jobs", "sweep"]).code, 0);
 }
+
+/// R353: a child has its parent's mode, and never a wider one, whatever its own settings say.
+#[test]
+fn a_child_has_the_rights_of_its_parent() {
+    let home = Home::new();
+    std::fs::write(home.root().join("settings.toml"), "permission_mode = \"yolo\"\n").unwrap();
+    let provider = Provider::with(|request| match (request.task().as_str(), request.turn()) {
+        ("child", 0) => Answer::call("w", "Write", json!({"file_path": "written", "content": "x"})).and_call(
+            "b",
+            "Bash",
+            json!({"command": "touch touched"}),
+        ),
+        ("child", _) => Answer::text("done"),
+        (_, 0) => Answer::call("s", "subagent", json!({"action": "spawn", "task": "child"})),
+        _ => Answer::text("fine"),
+    });
+    let exists = |name: &str| home.project().join(name).exists();
+    run_against(&provider, &home, &["--permission-mode", "plan", "go"]);
+    assert_eq!((exists("written"), exists("touched")), (false, false));
+    run_against(&provider, &home, &["--permission-mode", "acceptEdits", "go"]);
+    assert_eq!((exists("written"), exists("touched")), (true, false));
+    run_against(&provider, &home, &["go"]);
+    assert_eq!((exists("written"), exists("touched")), (true, true));
+}
+
+/// R355, R356: a poll that waits uses no turn of the model, and answers when the child ends.
+#[test]
+fn a_waiting_poll_uses_no_turn() {
+    let home = Home::new();
+    let provider = Provider::with(|request| match (request.task().as_str(), request.turn()) {
+        ("child", _) => Answer::text("late").after(Duration::from_millis(1200)),
+        (_, 0) => Answer::call("s", "subagent", json!({"action": "spawn", "task": "child"})),
+        (_, 1) => Answer::call("p", "subagent", json!({"action": "poll", "subagent_ids": [id_in(&request.tool_results()[0].1)]})),
+        _ => Answer::text(request.tool_results().last().unwrap().1.clone()),
+    });
+    let finished = run_against(&provider, &home, &["go"]);
+    assert!(finished.stdout.contains("completed") && finished.stdout.contains("late"), "{}", finished.stdout);
+    assert_eq!(provider.requests().iter().filter(|request| request.task() == "go").count(), 3);
+}
