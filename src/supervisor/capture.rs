@@ -11,6 +11,7 @@ use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
 
 use super::plan::OutputCaps;
+use super::platform;
 use super::record::StreamCount;
 use crate::config::layout::{JobFolder, Stream};
 use crate::files;
@@ -138,7 +139,7 @@ impl Capture {
     /// Makes the pipe and the head file; gives the end that the payload writes to.
     pub(crate) fn create(folder: &JobFolder, stream: Stream, caps: OutputCaps) -> io::Result<(Self, OwnedFd)> {
         let files = StreamFiles::create(folder, stream, caps)?;
-        let (reader, writer) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC)?;
+        let (reader, writer) = io::pipe().map(|(reader, writer)| (OwnedFd::from(reader), OwnedFd::from(writer)))?;
         rustix::io::ioctl_fionbio(&reader, true)?;
         Ok((Self { pipe: Some(reader), files, enlarged: false }, writer))
     }
@@ -175,8 +176,7 @@ impl Capture {
                     }
                     if !self.enlarged {
                         self.enlarged = true;
-                        // Refused when the account holds too much pipe memory: then reads are just smaller.
-                        let _ = rustix::pipe::fcntl_setpipe_size(pipe, BULK_PIPE_BYTES);
+                        platform::enlarge_pipe(pipe, BULK_PIPE_BYTES);
                     }
                 }
                 Err(rustix::io::Errno::AGAIN) => return,

@@ -6,13 +6,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use rustix::net::{SendFlags, send};
-use rustix::process::{Signal, pidfd_send_signal};
-use tokio::io::Interest;
-use tokio::io::unix::AsyncFd;
+use rustix::process::Signal;
 use tokio::sync::watch;
 
 use super::identity::Verified;
 use super::plan::lifeline;
+use super::platform::{self, Child};
 use super::reaper::Progress;
 use super::record::{self, EndRecord, ProcessIdentity, RECORD_VERSION, RecordError, Requester, Status, StopRequest, StreamCount};
 use super::recovery;
@@ -34,7 +33,7 @@ pub struct Kept {
 #[derive(Debug)]
 pub(crate) struct Owned {
     pub lifeline: OwnedFd,
-    pub pidfd: Arc<OwnedFd>,
+    pub child: Child,
     pub keeper: ProcessIdentity,
     pub payload: ProcessIdentity,
     pub news: watch::Receiver<Progress>,
@@ -187,15 +186,11 @@ impl Kept {
     }
 
     /// Waits for the exit of a keeper that another process started; for ever where it cannot be watched.
-    #[expect(deprecated, reason = "its successor is unsafe for foreign types; an owned descriptor keeps what that asks for")]
     async fn foreign_keeper_exit(&self) {
         let status = record::read_status(&self.folder).ok().flatten();
         let verified = status.and_then(|status| Verified::open(&status.keeper));
-        let watched = verified.and_then(|verified| AsyncFd::with_interest(verified.into_pidfd(), Interest::READABLE).ok());
-        match watched {
-            Some(watched) => {
-                let _ = watched.readable().await;
-            }
+        match verified {
+            Some(verified) => verified.exited().await,
             None => std::future::pending().await,
         }
     }
@@ -213,9 +208,9 @@ impl Kept {
 
     fn signal_keeper(&self, signal: Signal) -> io::Result<()> {
         if let Some(owned) = &self.owned {
-            pidfd_send_signal(&*owned.pidfd, signal)?;
+            owned.child.signal(signal)?;
             // A stopped keeper would not hear it.
-            return Ok(pidfd_send_signal(&*owned.pidfd, Signal::CONT)?);
+            return owned.child.signal(Signal::CONT);
         }
         let Some(status) = record::read_status(&self.folder).map_err(io::Error::other)? else {
             // The keeper reads the request itself once its payload has started.
@@ -229,7 +224,7 @@ impl Kept {
 
     fn send(&self, message: &[u8]) -> io::Result<()> {
         let owned = self.owned.as_ref().ok_or(io::ErrorKind::NotConnected)?;
-        send(&owned.lifeline, message, SendFlags::NOSIGNAL | SendFlags::DONTWAIT)?;
+        send(&owned.lifeline, message, platform::NO_SIGNAL | SendFlags::DONTWAIT)?;
         Ok(())
     }
 }

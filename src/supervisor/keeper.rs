@@ -10,16 +10,16 @@ use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use chrono::{DateTime, Local};
-use nix::sys::signal::{SigSet, Signal as CaughtSignal};
-use nix::sys::signalfd::{SfdFlags, SignalFd};
+use nix::sys::signal::Signal as CaughtSignal;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::net::{RecvFlags, SendFlags};
+use rustix::net::RecvFlags;
 
 use super::capture::{Capture, READ_BYTES};
 use super::payload::{self, StartFailure};
 use super::plan::{Acknowledgement, KeeperOrder, OnOwnerDeath, StartStage, lifeline};
+use super::platform::{self, Signals};
 use super::record::{self, EndRecord, EndedBy, LeftOver, ProcessIdentity, RECORD_VERSION, Requester, Status, StopRequest, WaitStatus};
-use super::tree::{Force, KEEPER_NAME, Tree};
+use super::tree::{Force, Tree};
 use super::{identity, recovery, wire};
 use crate::config::environment::{self, Environment};
 use crate::config::layout::{JobFolder, Stream};
@@ -54,6 +54,17 @@ pub fn main() -> ExitCode {
     if keeper.run() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
+/// Signals that mean something to a keeper.
+const CAUGHT: [CaughtSignal; 7] = [
+    CaughtSignal::SIGTERM,
+    CaughtSignal::SIGINT,
+    CaughtSignal::SIGHUP,
+    CaughtSignal::SIGQUIT,
+    CaughtSignal::SIGTSTP,
+    CaughtSignal::SIGUSR2,
+    CaughtSignal::SIGCHLD,
+];
+
 /// How far the end of the tree has come.
 #[derive(Clone, Copy, Debug)]
 enum Ending {
@@ -70,7 +81,7 @@ struct Ended {
 struct Keeper<'a> {
     lifeline: BorrowedFd<'a>,
     lifeline_open: bool,
-    signals: SignalFd,
+    signals: Signals,
     order: KeeperOrder,
     folder: JobFolder,
     grace: Duration,
@@ -98,14 +109,11 @@ impl<'a> Keeper<'a> {
     fn start(lifeline: BorrowedFd<'a>) -> Result<Self, StartFailure> {
         let at = |stage| move |source: io::Error| StartFailure { stage, source };
         close_strays();
-        let signals = take_signals().map_err(at(StartStage::KeeperSetup))?;
+        let signals = Signals::take(&CAUGHT).map_err(at(StartStage::KeeperSetup))?;
         rustix::process::setsid().map_err(io::Error::from).map_err(at(StartStage::KeeperSetup))?;
         // What was sent to the terminal's group before was meant for the agent, which got it as well.
-        while let Ok(Some(_)) = signals.read_signal() {}
-        rustix::process::set_child_subreaper(Some(rustix::process::getpid()))
-            .map_err(io::Error::from)
-            .map_err(at(StartStage::KeeperSetup))?;
-        set_name();
+        while signals.next().is_some() {}
+        platform::become_keeper().map_err(at(StartStage::KeeperSetup))?;
         let (order, mut descriptors): (KeeperOrder, _) = wire::receive_message(lifeline).map_err(at(StartStage::KeeperSetup))?;
         if descriptors.len() != order.handover.len() + 1 {
             return Err(at(StartStage::KeeperSetup)(io::Error::new(io::ErrorKind::InvalidData, "descriptors are missing")));
@@ -336,15 +344,15 @@ impl<'a> Keeper<'a> {
     }
 
     fn read_signals(&mut self) {
-        while let Ok(Some(signal)) = self.signals.read_signal() {
-            match i32::try_from(signal.ssi_signo).ok().and_then(|number| CaughtSignal::try_from(number).ok()) {
-                None | Some(CaughtSignal::SIGTSTP) => {}
-                Some(CaughtSignal::SIGCHLD) => self.child_ended = true,
-                Some(CaughtSignal::SIGUSR2) => {
+        while let Some(signal) = self.signals.next() {
+            match signal {
+                CaughtSignal::SIGTSTP => {}
+                CaughtSignal::SIGCHLD => self.child_ended = true,
+                CaughtSignal::SIGUSR2 => {
                     self.stop(self.requested_or(CaughtSignal::SIGUSR2));
                     self.hard_stop();
                 }
-                Some(other) => self.stop(self.requested_or(other)),
+                other => self.stop(self.requested_or(other)),
             }
         }
     }
@@ -437,7 +445,7 @@ impl<'a> Keeper<'a> {
         for _ in 0..RECORD_TRIES {
             if let Ok(file) = record::write_end(&self.folder, &record) {
                 // Whoever waits may read it now; that it also survives a loss of power takes some milliseconds more.
-                let _ = rustix::net::send(self.lifeline, &[lifeline::RECORDED], SendFlags::NOSIGNAL | SendFlags::DONTWAIT);
+                platform::tell_recorded(self.lifeline, lifeline::RECORDED);
                 let _ = file.sync_data();
                 return true;
             }
@@ -464,38 +472,12 @@ enum Source {
 
 /// Descriptors that came through the agent by accident; 0 to 2 are ours.
 fn close_strays() {
-    let Ok(entries) = std::fs::read_dir("/proc/self/fd") else { return };
+    let Ok(entries) = std::fs::read_dir(platform::DESCRIPTORS) else { return };
     let strays: Vec<i32> =
         entries.flatten().filter_map(|entry| entry.file_name().to_str()?.parse().ok()).filter(|number| *number > 2).collect();
     for number in strays {
         // The descriptor of the listing itself is closed already and answers with an error.
         let _ = nix::unistd::close(number);
-    }
-}
-
-/// All signals that mean something here come through a descriptor; none interrupts anything.
-fn take_signals() -> io::Result<SignalFd> {
-    let mut set = SigSet::empty();
-    for signal in [
-        CaughtSignal::SIGTERM,
-        CaughtSignal::SIGINT,
-        CaughtSignal::SIGHUP,
-        CaughtSignal::SIGQUIT,
-        CaughtSignal::SIGTSTP,
-        CaughtSignal::SIGUSR2,
-        CaughtSignal::SIGCHLD,
-    ] {
-        set.add(signal);
-    }
-    set.thread_block()?;
-    Ok(SignalFd::with_flags(&set, SfdFlags::SFD_NONBLOCK | SfdFlags::SFD_CLOEXEC)?)
-}
-
-/// The name by which a keeper above knows this process, and people in a process list.
-fn set_name() {
-    if let Ok(name) = std::ffi::CString::new(KEEPER_NAME) {
-        // Only a name: nothing depends on it but politeness.
-        let _ = nix::sys::prctl::set_name(&name);
     }
 }
 

@@ -8,6 +8,7 @@ use std::fs::File;
 use std::io::{self, Write};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
+use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -15,12 +16,11 @@ use std::time::{Duration, Instant};
 use nix::spawn::{PosixSpawnAttr, PosixSpawnFileActions, PosixSpawnFlags, posix_spawn};
 use nix::sys::signal::{SigSet, SigmaskHow, Signal as CaughtSignal};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
-use rustix::process::{PidfdFlags, Signal, WaitId, WaitIdOptions, pidfd_open, pidfd_send_signal, waitid};
+use rustix::process::{Signal, WaitId, WaitIdOptions, waitid};
 
 use super::handle::{Kept, Owned};
-use super::payload::own_program;
 use super::plan::{Acknowledgement, KeeperOrder, LaunchPlan, Program, StartStage};
+use super::platform::{self, Child, ExitLine};
 use super::reaper::Reaper;
 use super::record::{self, RECORD_VERSION, Spec};
 use super::{identity, recovery, wire};
@@ -97,12 +97,10 @@ impl LaunchError {
 
 /// A sealed file in memory, for settings that belong neither on disk nor in arguments.
 pub fn sealed_memory_file(name: &str, content: &[u8]) -> io::Result<OwnedFd> {
-    use rustix::fs::{MemfdFlags, SealFlags};
-    let file = rustix::fs::memfd_create(name, MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?;
-    let mut file = File::from(file);
+    let mut file = platform::memory_file(name)?;
     file.write_all(content)?;
     io::Seek::rewind(&mut file)?;
-    rustix::fs::fcntl_add_seals(&file, SealFlags::SEAL | SealFlags::SHRINK | SealFlags::GROW | SealFlags::WRITE)?;
+    platform::seal(&file)?;
     Ok(file.into())
 }
 
@@ -137,7 +135,7 @@ impl Launcher {
         let lock = fill_folder(folder, marker, &order).map_err(|source| LaunchError::Folder { source })?;
         let deadline = Instant::now() + order.ack_max;
         let (lifeline, keeper_end) =
-            socketpair(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None).map_err(|error| keeper_error(error.into()))?;
+            UnixStream::pair().map(|(own, keeper)| (OwnedFd::from(own), OwnedFd::from(keeper))).map_err(keeper_error)?;
         let keeper = KeeperProcess::start(&self.keeper, &keeper_end, order.retries)?;
         drop(keeper_end);
         let mut descriptors: Vec<BorrowedFd<'_>> = vec![lock.as_fd()];
@@ -154,8 +152,8 @@ impl Launcher {
             .and_then(|()| wire::send_message(&lifeline, &message, &descriptors))
             .and_then(|()| receive_answer(&lifeline, deadline));
         match answer {
-            Ok(Some(Acknowledgement::Started { keeper: own, payload })) => match reaper.watch(Arc::clone(&keeper.pidfd), &lifeline) {
-                Ok(news) => Ok(Kept::owned(folder.clone(), Owned { lifeline, pidfd: keeper.released(), keeper: own, payload, news })),
+            Ok(Some(Acknowledgement::Started { keeper: own, payload })) => match reaper.watch(keeper.child.clone(), &lifeline) {
+                Ok(news) => Ok(Kept::owned(folder.clone(), Owned { lifeline, child: keeper.released(), keeper: own, payload, news })),
                 Err(error) => {
                     keeper.abandon(lifeline, marker);
                     Err(keeper_error(error))
@@ -196,10 +194,7 @@ fn failure(stage: StartStage, errno: Option<i32>, text: String, retries: u32) ->
 fn process_limits() -> String {
     let user = rustix::process::getrlimit(rustix::process::Resource::Nproc).current;
     let mut limits = vec![format!("limit of this user (ulimit -u): {}", user.map_or("none".to_owned(), |user| user.to_string()))];
-    let number = |path: &str| std::fs::read_to_string(path).ok().map(|text| text.trim().to_owned());
-    limits.extend(number("/proc/sys/kernel/pid_max").map(|max| format!("process numbers (pid_max): {max}")));
-    limits.extend(number("/proc/sys/kernel/threads-max").map(|max| format!("threads (threads-max): {max}")));
-    limits.push("pids.max of the cgroup".to_owned());
+    limits.extend(platform::process_limits());
     limits.join(", ")
 }
 
@@ -253,42 +248,43 @@ fn receive_answer(lifeline: &OwnedFd, deadline: Instant) -> io::Result<Option<Ac
 
 /// A keeper from its start to the acknowledgement; reaped on drop unless released.
 struct KeeperProcess {
-    pidfd: Arc<OwnedFd>,
+    child: Child,
     reap_on_drop: bool,
 }
 
 impl KeeperProcess {
     fn start(program: &Program, keeper_end: &OwnedFd, retries: u32) -> Result<Self, LaunchError> {
         let path = match program {
-            Program::Own => own_program(),
+            Program::Own => platform::own_program(),
             Program::At(path) => path.clone(),
         };
-        let pid = spawn_with_retries(&path, keeper_end, retries)?;
+        let exit_line = ExitLine::create().map_err(keeper_error)?;
+        let pid = spawn_with_retries(&path, keeper_end, &exit_line, retries)?;
         let opened = u32::try_from(pid.as_raw()).ok().and_then(identity::checked_pid).ok_or_else(|| {
             let source = io::Error::new(io::ErrorKind::InvalidData, "impossible process number");
             keeper_error(source)
         })?;
-        match pidfd_open(opened, PidfdFlags::empty()) {
-            Ok(pidfd) => Ok(Self { pidfd: Arc::new(pidfd), reap_on_drop: true }),
+        match Child::open(opened, exit_line) {
+            Ok(child) => Ok(Self { child, reap_on_drop: true }),
             Err(error) => {
                 // Out of descriptors. The number is that of an own child that nobody has reaped, so it is safe to use.
                 let _ = rustix::process::kill_process(opened, Signal::KILL);
                 let _ = waitid(WaitId::Pid(opened), WaitIdOptions::EXITED);
-                Err(keeper_error(error.into()))
+                Err(keeper_error(error))
             }
         }
     }
 
     /// The reaper takes over.
-    fn released(mut self) -> Arc<OwnedFd> {
+    fn released(mut self) -> Child {
         self.reap_on_drop = false;
-        Arc::clone(&self.pidfd)
+        self.child.clone()
     }
 
     /// Ends a keeper that does not answer, and whatever it may have started.
     fn abandon(self, lifeline: OwnedFd, marker: &str) {
         drop(lifeline);
-        let _ = pidfd_send_signal(&*self.pidfd, Signal::KILL);
+        let _ = self.child.signal(Signal::KILL);
         drop(self);
         recovery::sweep_marker(marker);
     }
@@ -298,16 +294,16 @@ impl Drop for KeeperProcess {
     fn drop(&mut self) {
         if self.reap_on_drop {
             // It has answered "failed" or was killed: it exits now.
-            let _ = waitid(WaitId::PidFd(self.pidfd.as_fd()), WaitIdOptions::EXITED);
+            self.child.reap();
         }
     }
 }
 
-fn spawn_with_retries(program: &Path, keeper_end: &OwnedFd, retries: u32) -> Result<nix::unistd::Pid, LaunchError> {
+fn spawn_with_retries(program: &Path, keeper_end: &OwnedFd, exit_line: &ExitLine, retries: u32) -> Result<nix::unistd::Pid, LaunchError> {
     let mut busy = 0;
     let mut scarce = 0;
     loop {
-        match spawn(program, keeper_end) {
+        match spawn(program, keeper_end, exit_line) {
             Err(error) if error.kind() == io::ErrorKind::ExecutableFileBusy && busy < BUSY_TRIES => {
                 busy += 1;
                 std::thread::sleep(BUSY_PAUSE);
@@ -326,11 +322,14 @@ fn spawn_with_retries(program: &Path, keeper_end: &OwnedFd, retries: u32) -> Res
 
 /// One keeper: the socket as stdin, nothing to write to, default dispositions. Terminal signals stay blocked until it
 /// has left the terminal's session, or Ctrl-C and Ctrl-Z would reach it in the window before.
-fn spawn(program: &Path, keeper_end: &OwnedFd) -> io::Result<nix::unistd::Pid> {
+fn spawn(program: &Path, keeper_end: &OwnedFd, exit_line: &ExitLine) -> io::Result<nix::unistd::Pid> {
     let mut actions = PosixSpawnFileActions::init()?;
     actions.add_dup2(keeper_end.as_raw_fd(), 0)?;
     for standard in [1, 2] {
         actions.add_open(standard, "/dev/null", nix::fcntl::OFlag::O_WRONLY, nix::sys::stat::Mode::empty())?;
+    }
+    if let Some(exit_end) = exit_line.keeper_end() {
+        actions.add_dup2(exit_end.as_raw_fd(), 1)?;
     }
     let mut attributes = PosixSpawnAttr::init()?;
     attributes.set_flags(PosixSpawnFlags::POSIX_SPAWN_SETSIGDEF)?;

@@ -15,5 +15,6 @@ pub mod recovery;
 pub mod tree;
 
 mod payload;
+mod platform;
 mod reaper;
 mod wire;

@@ -8,6 +8,7 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use super::plan::{KeeperOrder, Program, StartStage};
+use super::platform;
 
 /// A start that failed, and where.
 #[derive(Debug)]
@@ -16,9 +17,6 @@ pub(crate) struct StartFailure {
     pub source: io::Error,
 }
 
-/// The payload goes first when memory runs out; the keeper stays to record it.
-const OOM_RAISE: i32 = 300;
-const OOM_MAX: i32 = 1000;
 /// A program file that another process has just written is "busy" for a moment.
 const BUSY_TRIES: u32 = 40;
 const BUSY_PAUSE: Duration = Duration::from_millis(5);
@@ -55,7 +53,7 @@ pub(crate) fn start(
 fn command(order: &KeeperOrder, additions: &[(OsString, OsString)]) -> Command {
     let plan = &order.plan;
     let program = match &plan.program {
-        Program::Own => own_program(),
+        Program::Own => platform::own_program(),
         Program::At(path) => path.clone(),
     };
     let mut command = Command::new(program);
@@ -75,18 +73,13 @@ fn command(order: &KeeperOrder, additions: &[(OsString, OsString)]) -> Command {
     command
 }
 
-/// This very binary, also after its file was replaced or removed.
-pub(crate) fn own_program() -> std::path::PathBuf {
-    if cfg!(target_os = "linux") { "/proc/self/exe".into() } else { std::env::current_exe().unwrap_or_else(|_| "zapmyco".into()) }
-}
-
 /// The step between fork and exec.
 #[expect(unsafe_code, reason = "pre_exec; the keeper has one thread, and the step makes only plain system calls")]
 fn prepare_child(command: &mut Command) {
     let keeper = rustix::process::getpid();
-    let oom_score = raised_oom_score();
+    let own = platform::ChildStep::prepare();
     let step = move || {
-        rustix::process::set_parent_process_death_signal(Some(rustix::process::Signal::KILL))?;
+        own.end_with_keeper()?;
         // The keeper may have died before the line above.
         if rustix::process::getppid() != Some(keeper) {
             return Err(io::Error::from_raw_os_error(nix::libc::ESRCH));
@@ -96,17 +89,10 @@ fn prepare_child(command: &mut Command) {
             let _ = unsafe { nix::sys::signal::signal(signal, nix::sys::signal::SigHandler::SigDfl) };
         }
         nix::sys::signal::SigSet::empty().thread_set_mask()?;
-        if let Some(score) = &oom_score {
-            let _ = std::fs::write("/proc/self/oom_score_adj", score);
-        }
+        own.go_first();
         Ok(())
     };
     unsafe { command.pre_exec(step) };
-}
-
-fn raised_oom_score() -> Option<String> {
-    let own: i32 = std::fs::read_to_string("/proc/self/oom_score_adj").ok()?.trim().parse().ok()?;
-    Some(own.saturating_add(OOM_RAISE).min(OOM_MAX).to_string())
 }
 
 fn spawn_with_retries(command: &mut Command, retries: u32) -> io::Result<std::process::Child> {

@@ -1,16 +1,15 @@
-//! Reaps keepers the moment they exit and tells whoever waits: one thread with one epoll, started with the first job.
+//! Reaps keepers the moment they exit and tells whoever waits: one thread, started with the first job.
 //!
 //! The thread holds no lifeline, so dropping the last handle of a job still closes it.
 
 use std::collections::HashMap;
 use std::io;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::AsFd;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use rustix::event::epoll::{self, CreateFlags, Event, EventData, EventFlags};
-use rustix::event::{EventfdFlags, eventfd};
-use rustix::process::{WaitId, WaitIdOptions, waitid};
 use tokio::sync::watch;
+
+use super::platform::{Child, Seen, Watch};
 
 /// What is known of a keeper without reading its folder.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -22,11 +21,6 @@ pub(crate) enum Progress {
     KeeperGone,
 }
 
-/// Events taken from the kernel at once.
-const EVENTS: usize = 64;
-/// Wakes the thread for its own end.
-const WAKE: u64 = u64::MAX;
-
 #[derive(Debug)]
 pub(crate) struct Reaper {
     shared: Arc<Shared>,
@@ -35,8 +29,7 @@ pub(crate) struct Reaper {
 
 #[derive(Debug)]
 struct Shared {
-    epoll: OwnedFd,
-    wake: OwnedFd,
+    watch: Watch,
     table: Mutex<Table>,
 }
 
@@ -49,16 +42,13 @@ struct Table {
 
 #[derive(Debug)]
 struct Entry {
-    pidfd: Arc<OwnedFd>,
+    child: Child,
     news: watch::Sender<Progress>,
 }
 
 impl Reaper {
     pub(crate) fn create() -> io::Result<Self> {
-        let epoll = epoll::create(CreateFlags::CLOEXEC)?;
-        let wake = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
-        epoll::add(&epoll, &wake, EventData::new_u64(WAKE), EventFlags::IN)?;
-        Ok(Self { shared: Arc::new(Shared { epoll, wake, table: Mutex::default() }), thread_runs: Mutex::new(false) })
+        Ok(Self { shared: Arc::new(Shared { watch: Watch::create()?, table: Mutex::default() }), thread_runs: Mutex::new(false) })
     }
 
     /// Starts the thread if it does not run yet. Called before anything that would need it exists.
@@ -73,19 +63,13 @@ impl Reaper {
     }
 
     /// From now on the keeper is reaped when it exits.
-    pub(crate) fn watch(&self, pidfd: Arc<OwnedFd>, lifeline: impl AsFd) -> io::Result<watch::Receiver<Progress>> {
+    pub(crate) fn watch(&self, child: Child, lifeline: impl AsFd) -> io::Result<watch::Receiver<Progress>> {
         let (news, receiver) = watch::channel(Progress::Running);
         let mut table = self.shared.lock();
         let key = table.next;
         table.next += 1;
-        epoll::add(
-            &self.shared.epoll,
-            &lifeline,
-            EventData::new_u64(key * 2 + 1),
-            EventFlags::IN | EventFlags::RDHUP | EventFlags::ONESHOT,
-        )?;
-        epoll::add(&self.shared.epoll, &*pidfd, EventData::new_u64(key * 2), EventFlags::IN)?;
-        table.keepers.insert(key, Entry { pidfd, news });
+        self.shared.watch.add(key, &child, lifeline)?;
+        table.keepers.insert(key, Entry { child, news });
         Ok(receiver)
     }
 }
@@ -94,7 +78,7 @@ impl Drop for Reaper {
     /// The thread stays until the last keeper is reaped.
     fn drop(&mut self) {
         self.shared.lock().closed = true;
-        let _ = rustix::io::write(&self.shared.wake, &1_u64.to_ne_bytes());
+        self.shared.watch.wake();
     }
 }
 
@@ -104,16 +88,10 @@ impl Shared {
     }
 
     fn run(&self) {
-        let mut events: Vec<Event> = Vec::with_capacity(EVENTS);
-        loop {
-            events.clear();
-            match epoll::wait(&self.epoll, rustix::buffer::spare_capacity(&mut events), None) {
-                Ok(_) | Err(rustix::io::Errno::INTR) => {}
-                // Cannot happen with descriptors of our own; without events there is nothing to do.
-                Err(_) => return,
-            }
-            for event in &events {
-                self.take(event.data.u64());
+        // An error cannot happen with descriptors of our own; without events there is nothing to do.
+        while let Ok(seen) = self.watch.wait() {
+            for seen in seen {
+                self.take(seen);
             }
             let table = self.lock();
             if table.closed && table.keepers.is_empty() {
@@ -122,25 +100,21 @@ impl Shared {
         }
     }
 
-    fn take(&self, data: u64) {
-        if data == WAKE {
-            let _ = rustix::io::read(&self.wake, &mut [0; 8]);
-            return;
-        }
+    fn take(&self, seen: Seen) {
         let mut table = self.lock();
-        let key = data / 2;
-        let Some(entry) = table.keepers.get(&key) else { return };
-        if data % 2 == 1 {
-            entry.news.send_if_modified(|progress| std::mem::replace(progress, Progress::Recorded) != Progress::Recorded);
-            return;
-        }
-        // An error means that somebody else has reaped it, or that the system does so by itself.
-        if let Ok(None) = waitid(WaitId::PidFd(entry.pidfd.as_fd()), WaitIdOptions::EXITED | WaitIdOptions::NOHANG) {
-            return;
-        }
-        if let Some(entry) = table.keepers.remove(&key) {
-            let _ = epoll::delete(&self.epoll, &*entry.pidfd);
-            entry.news.send_replace(Progress::KeeperGone);
+        match seen {
+            Seen::Recorded(key) => {
+                let Some(entry) = table.keepers.get(&key) else { return };
+                entry.news.send_if_modified(|progress| std::mem::replace(progress, Progress::Recorded) != Progress::Recorded);
+            }
+            Seen::Exited(key) => {
+                if table.keepers.get(&key).is_some_and(|entry| entry.child.try_reap())
+                    && let Some(entry) = table.keepers.remove(&key)
+                {
+                    self.watch.remove(key, &entry.child);
+                    entry.news.send_replace(Progress::KeeperGone);
+                }
+            }
         }
     }
 }

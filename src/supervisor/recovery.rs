@@ -9,8 +9,8 @@ use chrono::{DateTime, Local};
 use rustix::process::Signal;
 
 use super::identity::{self, Stat, Verified};
+use super::platform;
 use super::record::{self, EndRecord, EndedBy, LeftOver, RECORD_VERSION, RecordError, Spec, StreamCount};
-use super::tree::{KEEPER_NAME, all_pids};
 use crate::clock;
 use crate::config::environment;
 use crate::config::layout::{JobFolder, Stream};
@@ -22,6 +22,7 @@ pub struct Marked {
     /// `<id>.<nonce>` of every keeper above it, outermost first.
     pub components: Vec<String>,
     pub command: String,
+    keeper: bool,
     start_ticks: u64,
     state: char,
 }
@@ -106,16 +107,18 @@ fn lost(folder: &JobFolder, spec: &Spec) -> Result<EndRecord, RecordError> {
 
 /// Every living process that carries a marker in its initial environment, as far as this user may see.
 pub fn find_marked() -> Vec<Marked> {
-    all_pids().filter_map(marked).collect()
+    platform::all_pids().filter_map(marked).collect()
 }
 
 fn marked(pid: u32) -> Option<Marked> {
-    let environ = std::fs::read(format!("/proc/{pid}/environ")).ok()?;
+    let environ = platform::initial_environment(pid)?;
     let name = environment::JOB.as_bytes();
     let marker = environ.split(|byte| *byte == 0).find_map(|entry| entry.strip_prefix(name)?.strip_prefix(b"="))?;
     let components: Vec<String> = String::from_utf8_lossy(marker).split('/').filter(|part| !part.is_empty()).map(str::to_owned).collect();
-    let Stat { command, start_ticks, state, .. } = identity::stat(pid)?;
-    (state != 'Z' && !components.is_empty()).then_some(Marked { pid, components, command, start_ticks, state })
+    let stat = identity::stat(pid)?;
+    let keeper = platform::is_keeper(&stat);
+    let Stat { command, start_ticks, state, .. } = stat;
+    (state != 'Z' && !components.is_empty()).then_some(Marked { pid, components, command, keeper, start_ticks, state })
 }
 
 /// Living processes below the keeper with this component, without this process and what it lives in.
@@ -149,7 +152,7 @@ pub fn sweep_marker(component: &str) -> Vec<LeftOver> {
             signal(process, &[Signal::TERM, Signal::CONT]);
         }
     }
-    let keepers = first.iter().any(|process| process.command == KEEPER_NAME);
+    let keepers = first.iter().any(|process| process.keeper);
     let kill_at = Instant::now() + if keepers { SWEEP_GRACE_KEEPERS } else { SWEEP_GRACE };
     let give_up_at = kill_at + SWEEP_KILL_MAX;
     loop {

@@ -6,15 +6,12 @@
 //! start others faster than they are found), the rest is moved into a fresh cgroup and ended there at once.
 
 use std::collections::BTreeSet;
-use std::path::PathBuf;
 
 use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process_group, waitid};
 
 use super::identity::{self, Stat, Verified};
+use super::platform::{self, Cgroup, children};
 use super::record::{LeftOver, WaitStatus};
-
-/// Name of a keeper's only thread, by which the keeper above knows it.
-pub(crate) const KEEPER_NAME: &str = "zapmyco-keep";
 
 /// Descendants looked at in one walk; more than a machine has processes.
 const WALK_MAX: usize = 1 << 16;
@@ -141,7 +138,7 @@ impl Tree {
 
     /// Whether a keeper lives below: it needs time for its own record.
     pub(crate) fn has_keeper(&self) -> bool {
-        self.descendants(Force::Polite).iter().any(|process| process.command == KEEPER_NAME)
+        self.descendants(Force::Polite).iter().any(|process| platform::is_keeper(process))
     }
 
     /// What is still there, for the record.
@@ -165,73 +162,12 @@ impl Tree {
                 if found.len() >= WALK_MAX || !seen.insert(pid) {
                     continue;
                 }
-                if force == Force::Kill || stat.command != KEEPER_NAME {
+                if force == Force::Kill || !platform::is_keeper(&stat) {
                     open.push(pid);
                 }
                 found.push(stat);
             }
         }
         found
-    }
-}
-
-/// The living and ended, unreaped children of a process, by the lists of its threads.
-fn children(parent: u32) -> Vec<u32> {
-    let Ok(threads) = std::fs::read_dir(format!("/proc/{parent}/task")) else { return Vec::new() };
-    let mut pids = Vec::new();
-    for thread in threads.flatten() {
-        match std::fs::read_to_string(thread.path().join("children")) {
-            Ok(list) => pids.extend(list.split_ascii_whitespace().filter_map(|pid| pid.parse::<u32>().ok())),
-            // A kernel without such lists: the whole table, by parent.
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound && thread.path().exists() => return children_by_scan(parent),
-            Err(_) => {}
-        }
-    }
-    pids
-}
-
-fn children_by_scan(parent: u32) -> Vec<u32> {
-    all_pids().filter(|pid| identity::stat(*pid).is_some_and(|stat| stat.parent == parent)).collect()
-}
-
-/// Every process of this machine (this pid namespace).
-pub(crate) fn all_pids() -> impl Iterator<Item = u32> {
-    std::fs::read_dir("/proc").into_iter().flatten().flatten().filter_map(|entry| entry.file_name().to_str()?.parse().ok())
-}
-
-/// A cgroup of version 2 made for one kill.
-struct Cgroup {
-    path: PathBuf,
-}
-
-impl Cgroup {
-    /// Below the own cgroup; `None` where there is no version 2 or no right to make one.
-    fn create() -> Option<Self> {
-        let mounts = std::fs::read_to_string("/proc/self/mounts").ok()?;
-        let mount = mounts.lines().find_map(|line| {
-            let mut fields = line.split(' ').skip(1);
-            let (path, kind) = (fields.next()?, fields.next()?);
-            (kind == "cgroup2").then(|| PathBuf::from(path))
-        })?;
-        let own = std::fs::read_to_string("/proc/self/cgroup").ok()?;
-        let own = own.lines().find_map(|line| line.strip_prefix("0::/"))?.to_owned();
-        let path = mount.join(own).join(format!("zapmyco-kill-{}", std::process::id()));
-        std::fs::create_dir(&path).ok()?;
-        Some(Self { path })
-    }
-
-    fn adopt(&self, pid: u32) {
-        let _ = std::fs::write(self.path.join("cgroup.procs"), pid.to_string());
-    }
-
-    fn kill(&self) {
-        let _ = std::fs::write(self.path.join("cgroup.kill"), "1");
-    }
-}
-
-impl Drop for Cgroup {
-    /// Succeeds only when it is empty, which is the case once the tree is.
-    fn drop(&mut self) {
-        let _ = std::fs::remove_dir(&self.path);
     }
 }

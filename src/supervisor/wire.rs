@@ -4,13 +4,12 @@ use std::io::{self, IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
-use rustix::net::{
-    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags, recvmsg, send, sendmsg,
-};
+use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, SendAncillaryBuffer, SendAncillaryMessage, recvmsg, send, sendmsg};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use super::plan::{LENGTH_BYTES, decode_length, encode};
+use super::platform;
 
 /// Descriptors that one message may carry: the lock and what is handed over.
 pub(crate) const DESCRIPTORS_MAX: usize = 16;
@@ -27,14 +26,14 @@ pub(crate) fn send_message(socket: impl AsFd, message: &impl Serialize, descript
         ancillary.push(SendAncillaryMessage::ScmRights(descriptors));
     }
     let mut sent = loop {
-        match sendmsg(&socket, &[IoSlice::new(&bytes)], &mut ancillary, SendFlags::NOSIGNAL) {
+        match sendmsg(&socket, &[IoSlice::new(&bytes)], &mut ancillary, platform::NO_SIGNAL) {
             Ok(sent) => break sent,
             Err(rustix::io::Errno::INTR) => {}
             Err(error) => return Err(error.into()),
         }
     };
     while sent < bytes.len() {
-        match send(&socket, &bytes[sent..], SendFlags::NOSIGNAL) {
+        match send(&socket, &bytes[sent..], platform::NO_SIGNAL) {
             Ok(more) => sent += more,
             Err(rustix::io::Errno::INTR) => {}
             Err(error) => return Err(error.into()),
@@ -58,7 +57,7 @@ fn fill(socket: &impl AsFd, buffer: &mut [u8], descriptors: &mut Vec<OwnedFd>) -
     while done < buffer.len() {
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(DESCRIPTORS_MAX))];
         let mut ancillary = RecvAncillaryBuffer::new(&mut space);
-        let received = match recvmsg(socket, &mut [IoSliceMut::new(&mut buffer[done..])], &mut ancillary, RecvFlags::CMSG_CLOEXEC) {
+        let received = match recvmsg(socket, &mut [IoSliceMut::new(&mut buffer[done..])], &mut ancillary, platform::receive_flags()) {
             Ok(received) => received.bytes,
             Err(rustix::io::Errno::INTR) => continue,
             Err(error) => return Err(error.into()),
