@@ -325,7 +325,8 @@ fn sweep_jobs(layout: &Layout, scope: &Scope, json: bool) -> Result<Exit, Comman
 
 fn swept(report: &SweepReport) -> String {
     if report.is_clean() {
-        return "nothing was left behind\n".to_owned();
+        let reason = report.not_provable.as_ref().map(|reason| format!(", as far as can be seen: {reason}"));
+        return format!("nothing was left behind{}\n", reason.unwrap_or_default());
     }
     let mut lines = Vec::new();
     lines.extend(report.settled.iter().map(|id| format!("settled: {id} is lost; its keeper had died without a record")));
@@ -333,8 +334,10 @@ fn swept(report: &SweepReport) -> String {
     lines.extend(report.removed.iter().map(|path| format!("removed: {} (never started)", path.display())));
     lines.extend(report.problems.iter().map(|problem| format!("not understood: {problem}")));
     lines.extend(report.left_over.iter().map(|process| format!("STILL THERE: PID {} ({})", process.pid, one_line(&process.command, 80))));
-    if report.left_over.is_empty() {
-        lines.push("nothing is left now".to_owned());
+    match &report.not_provable {
+        Some(reason) => lines.push(format!("not provable: {reason}")),
+        None if report.left_over.is_empty() => lines.push("nothing is left now".to_owned()),
+        None => {}
     }
     lines.join("\n") + "\n"
 }

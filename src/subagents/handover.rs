@@ -19,7 +19,7 @@ use crate::config::environment::{HANDOVER_FD, MODE_FD};
 use crate::files::{any_path, any_path_option};
 use crate::ids::SessionId;
 use crate::permissions::Mode;
-use crate::supervisor::launch::sealed_memory_file;
+use crate::supervisor::launch::{memory_file, reopen, sealed_memory_file};
 
 pub const HANDOVER_VERSION: u32 = 1;
 /// A handover is small; more than this is none.
@@ -152,10 +152,7 @@ pub struct ModePage {
 impl ModePage {
     pub fn create(mode: Mode) -> Result<Self, HandoverError> {
         let create = || -> io::Result<File> {
-            #[cfg(target_os = "linux")]
-            let file = File::from(rustix::fs::memfd_create("zapmyco-mode", rustix::fs::MemfdFlags::CLOEXEC)?);
-            #[cfg(not(target_os = "linux"))]
-            let file = tempfile::tempfile()?;
+            let file = memory_file("zapmyco-mode")?;
             file.write_all_at(&page(mode), 0)?;
             Ok(file)
         };
@@ -204,8 +201,7 @@ fn take_inherited(environment: &Environment, variable: &'static str) -> Result<O
     let Some(text) = environment.get(variable) else { return Ok(None) };
     let number: i32 =
         text.parse().ok().filter(|number| *number > 2).ok_or_else(|| HandoverError::Number { variable, value: text.to_owned() })?;
-    let folder = if cfg!(target_os = "linux") { "/proc/self/fd" } else { "/dev/fd" };
-    let file = File::open(format!("{folder}/{number}")).map_err(|source| HandoverError::Read { variable, source })?;
+    let file = reopen(number).map_err(|source| HandoverError::Read { variable, source })?;
     // Opened through its name above, so it is open; a failure to close it changes nothing for us.
     let _ = nix::unistd::close(number);
     Ok(Some(file))

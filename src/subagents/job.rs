@@ -150,7 +150,15 @@ impl Job {
         }
     }
 
+    /// What is left of this job. What a record leaves open on every job of a system is in the view only.
     pub fn left_over(&self) -> &[LeftOver] {
+        match self.recorded_left_over() {
+            [of_job @ .., last] if last.is_of_system() => of_job,
+            all => all,
+        }
+    }
+
+    fn recorded_left_over(&self) -> &[LeftOver] {
         match &self.state {
             JobState::Running { .. } => &[],
             JobState::Ended { record, .. } => &record.left_over,
@@ -184,7 +192,7 @@ impl Job {
             stdout: stream(Stream::Stdout),
             stderr: stream(Stream::Stderr),
             left_over: self
-                .left_over()
+                .recorded_left_over()
                 .iter()
                 .map(|left| LeftOverView { pid: left.pid, state: left.state.clone(), command: left.command.clone() })
                 .collect(),

@@ -24,6 +24,9 @@ pub struct SweepReport {
     pub left_over: Vec<SweptProcess>,
     /// Folders that could not be understood.
     pub problems: Vec<String>,
+    /// What this system cannot prove, if anything: then an empty `left_over` is no proof.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub not_provable: Option<String>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
@@ -42,7 +45,7 @@ impl SweepReport {
 /// Settles dead keepers, ends what carries a marker of this root without a living keeper, removes folders whose start was
 /// never completed, and looks again. `only`: the jobs of this session; otherwise of all.
 pub fn sweep(layout: &Layout, only: Option<&SessionId>) -> Result<SweepReport, JobError> {
-    let mut report = SweepReport::default();
+    let mut report = SweepReport { not_provable: unproved(), ..SweepReport::default() };
     let mut markers = Markers::default();
     for (session, id) in all_ids(layout)?.into_iter().filter(|(session, _)| only.is_none_or(|only| only == session)) {
         let folder = layout.job(&session, &id);
@@ -78,6 +81,10 @@ pub fn sweep(layout: &Layout, only: Option<&SessionId>) -> Result<SweepReport, J
     report.ended.sort_by_key(|process| process.pid);
     report.ended.dedup();
     Ok(report)
+}
+
+fn unproved() -> Option<String> {
+    (!recovery::FINDS_MARKED).then(|| "this system does not show which processes a dead keeper left behind".to_owned())
 }
 
 fn carrying(marker: &str) -> Vec<SweptProcess> {

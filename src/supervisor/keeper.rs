@@ -239,8 +239,7 @@ impl<'a> Keeper<'a> {
         self.stderr.read_some(&mut self.buffer);
         for (name, stream) in [("stdout", &self.stdout), ("stderr", &self.stderr)] {
             if stream.is_open() {
-                let state = LeftOver::NOT_PROVABLE.to_owned();
-                left_over.push(LeftOver { pid: 0, state, command: format!("a process outside the tree holds {name}") });
+                left_over.push(LeftOver::not_provable(format!("a process outside the tree holds {name}")));
             }
         }
         left_over
@@ -420,7 +419,8 @@ impl<'a> Keeper<'a> {
         files::replace(&path, &json, files::Sync::Process)
     }
 
-    fn record(mut self, left_over: Vec<LeftOver>) -> bool {
+    fn record(mut self, mut left_over: Vec<LeftOver>) -> bool {
+        left_over.extend(LeftOver::of_system());
         let requested = || record::read_stop(&self.folder).map(|request| EndedBy::Stop { request });
         let cause = self.cause.take().or_else(requested).unwrap_or(EndedBy::Itself);
         let ended = self.ended.as_ref();

@@ -104,6 +104,19 @@ pub fn sealed_memory_file(name: &str, content: &[u8]) -> io::Result<OwnedFd> {
     Ok(file.into())
 }
 
+/// A file without a name that others can be handed, where there are such in memory, else in the temporary folder.
+pub fn memory_file(name: &str) -> io::Result<File> {
+    platform::memory_file(name)
+}
+
+/// Opens an inherited descriptor of this process anew, closed on exec. It must be open.
+pub fn reopen(number: i32) -> io::Result<File> {
+    let file = File::open(format!("{}/{number}", platform::DESCRIPTORS))?;
+    // Where this is a copy of the descriptor, the flag of the opening is not its flag.
+    rustix::io::fcntl_setfd(&file, rustix::io::FdFlags::CLOEXEC)?;
+    Ok(file)
+}
+
 impl Launcher {
     /// `keeper`: which program file becomes the keeper; its first argument will be `__keep`.
     pub fn new(keeper: Program) -> Self {

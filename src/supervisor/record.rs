@@ -12,6 +12,7 @@ use serde_json::Value;
 use serde_json::value::RawValue;
 use sha2::{Digest, Sha256};
 
+use super::platform;
 use crate::config::layout::JobFolder;
 use crate::files::{self, FileError};
 
@@ -160,6 +161,21 @@ pub struct LeftOver {
 impl LeftOver {
     /// State of something whose end could not be proved.
     pub const NOT_PROVABLE: &str = "not provable";
+
+    /// Something that may be left, with nothing known of it but this.
+    pub(crate) fn not_provable(what: impl Into<String>) -> Self {
+        Self { pid: 0, state: Self::NOT_PROVABLE.to_owned(), command: what.into() }
+    }
+
+    /// What every record of this system leaves open. Nothing where the end of a tree can be proved.
+    pub(crate) fn of_system() -> Option<Self> {
+        platform::UNPROVED.map(Self::not_provable)
+    }
+
+    /// Says something of the system and nothing of the job.
+    pub fn is_of_system(&self) -> bool {
+        self.pid == 0 && platform::UNPROVED.is_some_and(|unproved| unproved == self.command)
+    }
 }
 
 /// Why a job's files do not tell what they should.

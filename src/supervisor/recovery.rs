@@ -10,7 +10,7 @@ use rustix::process::Signal;
 
 use super::identity::{self, Stat, Verified};
 use super::platform;
-use super::record::{self, EndRecord, EndedBy, LeftOver, RECORD_VERSION, RecordError, Spec, StreamCount};
+use super::record::{self, EndRecord, EndedBy, LeftOver, RECORD_VERSION, RecordError, Spec, Status, StreamCount};
 use crate::clock;
 use crate::config::environment;
 use crate::config::layout::{JobFolder, Stream};
@@ -79,8 +79,12 @@ fn never_started(folder: &JobFolder) -> Result<Option<EndRecord>, RecordError> {
 
 fn lost(folder: &JobFolder, spec: &Spec) -> Result<EndRecord, RecordError> {
     let status = record::read_status(folder)?;
-    let found = marked_with(&spec.marker).len();
-    let left_over = sweep_marker(&spec.marker);
+    let (found, mut left_over) = if platform::SEES_ENVIRONMENTS {
+        (marked_with(&spec.marker).len(), sweep_marker(&spec.marker))
+    } else {
+        sweep_session(status.as_ref())
+    };
+    left_over.extend(LeftOver::of_system());
     let count = |stream, last: Option<StreamCount>| {
         let sizes = [folder.output(stream), folder.output_tail(stream, 0), folder.output_tail(stream, 1)];
         let kept = sizes.iter().filter_map(|path| path.metadata().ok()).map(|metadata| metadata.len()).sum();
@@ -104,6 +108,9 @@ fn lost(folder: &JobFolder, spec: &Spec) -> Result<EndRecord, RecordError> {
         output_error: None,
     })
 }
+
+/// Whether [`find_marked`] can find anything on this system.
+pub const FINDS_MARKED: bool = platform::SEES_ENVIRONMENTS;
 
 /// Every living process that carries a marker in its initial environment, as far as this user may see.
 pub fn find_marked() -> Vec<Marked> {
@@ -171,8 +178,38 @@ pub fn sweep_marker(component: &str) -> Vec<LeftOver> {
     }
 }
 
+/// Where no marker can be read: ends the session that the keeper began, as long as its payload lives and proves by it that
+/// the session is still that one. Gives how many were found and what could not be ended.
+fn sweep_session(status: Option<&Status>) -> (usize, Vec<LeftOver>) {
+    let Some(status) = status.filter(|status| Verified::open(&status.payload).is_some()) else {
+        return (0, vec![LeftOver::not_provable("processes that the payload left behind")]);
+    };
+    // Its number stays taken as long as the session has a member.
+    let members = || platform::session_members(status.keeper.pid);
+    let first = members();
+    first.iter().for_each(|process| signal_started(process.pid, process.start_ticks, &[Signal::TERM, Signal::CONT]));
+    let kill_at = Instant::now() + SWEEP_GRACE;
+    let give_up_at = kill_at + SWEEP_KILL_MAX;
+    loop {
+        let left = members();
+        let now = Instant::now();
+        if left.is_empty() || now >= give_up_at {
+            let named = left.into_iter().map(|left| LeftOver { pid: left.pid, state: left.state.to_string(), command: left.command });
+            return (first.len(), named.collect());
+        }
+        if now >= kill_at {
+            left.iter().for_each(|process| signal_started(process.pid, process.start_ticks, &[Signal::KILL]));
+        }
+        std::thread::sleep(SWEEP_PAUSE);
+    }
+}
+
 fn signal(process: &Marked, signals: &[Signal]) {
-    if let Some(verified) = Verified::open_started(process.pid, process.start_ticks) {
+    signal_started(process.pid, process.start_ticks, signals);
+}
+
+fn signal_started(pid: u32, start_ticks: u64, signals: &[Signal]) {
+    if let Some(verified) = Verified::open_started(pid, start_ticks) {
         for signal in signals {
             // It may have ended meanwhile, or belong to somebody else now: the next look tells.
             let _ = verified.signal(*signal);

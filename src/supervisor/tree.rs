@@ -23,6 +23,8 @@ pub(crate) struct Tree {
     payload_pid: Pid,
     /// Descendants that were signalled after the payload had ended.
     swept: BTreeSet<(u32, u64)>,
+    /// Descendants that were signalled, where one that loses its parent is not found again by its place in the tree.
+    met: BTreeSet<(u32, u64)>,
     cgroup: Option<Cgroup>,
 }
 
@@ -41,7 +43,7 @@ impl Tree {
     /// `None` for a number that is no child's.
     pub(crate) fn new(payload: u32) -> Option<Self> {
         let payload_pid = identity::checked_pid(payload)?;
-        Some(Self { own: std::process::id(), payload, payload_pid, swept: BTreeSet::new(), cgroup: None })
+        Some(Self { own: std::process::id(), payload, payload_pid, swept: BTreeSet::new(), met: BTreeSet::new(), cgroup: None })
     }
 
     /// The payload's end, without reaping it: its number and its group's stay taken.
@@ -71,7 +73,7 @@ impl Tree {
             let reaped = matches!(waitid(WaitId::Pid(pid), WaitIdOptions::EXITED | WaitIdOptions::NOHANG), Ok(Some(_)));
             live |= !reaped;
         }
-        live
+        live || self.strays().iter().any(|stray| stray.pid != self.payload && stray.state != 'Z')
     }
 
     /// Signals everything in the tree. `after_end`: the payload has ended, so whoever is found is a left-over.
@@ -86,6 +88,9 @@ impl Tree {
             let _ = kill_process_group(self.payload_pid, *signal);
         }
         for process in descendants {
+            if platform::UNPROVED.is_some() && self.met.len() < WALK_MAX {
+                self.met.insert((process.pid, process.start_ticks));
+            }
             if after_end && process.pid != self.payload && process.state != 'Z' && self.swept.len() < WALK_MAX {
                 self.swept.insert((process.pid, process.start_ticks));
             }
@@ -138,7 +143,7 @@ impl Tree {
 
     /// Whether a keeper lives below: it needs time for its own record.
     pub(crate) fn has_keeper(&self) -> bool {
-        self.descendants(Force::Polite).iter().any(|process| platform::is_keeper(process))
+        self.descendants(Force::Polite).iter().any(platform::is_keeper)
     }
 
     /// What is still there, for the record.
@@ -168,6 +173,18 @@ impl Tree {
                 found.push(stat);
             }
         }
+        found.extend(self.strays().into_iter().filter(|stray| !seen.contains(&stray.pid)));
         found
+    }
+
+    /// Those of the tree that may have no place in it any more: the members of this keeper's session and whoever was met
+    /// before. None on a system where they become this keeper's children.
+    fn strays(&self) -> Vec<Stat> {
+        let mut strays = platform::session_members(self.own);
+        let met = self.met.iter().filter(|(pid, _)| strays.iter().all(|stray| stray.pid != *pid));
+        let met: Vec<Stat> =
+            met.filter_map(|(pid, start)| identity::stat(*pid).filter(|stat| stat.start_ticks == *start && stat.state != 'Z')).collect();
+        strays.extend(met);
+        strays
     }
 }

@@ -64,7 +64,10 @@ fn fill(socket: &impl AsFd, buffer: &mut [u8], descriptors: &mut Vec<OwnedFd>) -
         };
         for message in ancillary.drain() {
             if let RecvAncillaryMessage::ScmRights(passed) = message {
-                descriptors.extend(passed);
+                for received in passed {
+                    platform::shield(&received)?;
+                    descriptors.push(received);
+                }
             }
         }
         if received == 0 {

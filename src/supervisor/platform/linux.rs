@@ -25,6 +25,11 @@ pub(crate) const DESCRIPTORS: &str = "/proc/self/fd";
 /// What a write to a socket needs so that a gone reader is an error and no signal.
 pub(crate) const NO_SIGNAL: SendFlags = SendFlags::NOSIGNAL;
 
+/// The marker of a foreign process can be read.
+pub(crate) const SEES_ENVIRONMENTS: bool = true;
+/// What no end record can rule out on this system: nothing.
+pub(crate) const UNPROVED: Option<&str> = None;
+
 /// The payload goes first when memory runs out; the keeper stays to record it.
 const OOM_RAISE: i32 = 300;
 const OOM_MAX: i32 = 1000;
@@ -46,6 +51,11 @@ pub(crate) fn enlarge_pipe(pipe: impl AsFd, bytes: usize) {
 /// Descriptors that come with a message are closed on exec.
 pub(crate) fn receive_flags() -> RecvFlags {
     RecvFlags::CMSG_CLOEXEC
+}
+
+/// They are so from the start.
+pub(crate) fn shield(_: impl AsFd) -> io::Result<()> {
+    Ok(())
 }
 
 /// A file without a name, in memory.
@@ -78,6 +88,11 @@ const KEEPER_NAME: &str = "zapmyco-keep";
 
 pub(crate) fn is_keeper(process: &Stat) -> bool {
     process.command == KEEPER_NAME
+}
+
+/// Not needed: the subreaper's list of children is the whole tree.
+pub(crate) fn session_members(_: u32) -> Vec<Stat> {
+    Vec::new()
 }
 
 /// Makes this process a keeper in the eyes of the system: whatever loses its parent below it becomes its child.
