@@ -3,7 +3,7 @@
 use proptest::prelude::*;
 use rustix::process::{Pid, Signal, kill_process};
 use zapmyco::supervisor::handle::{Kept, Look};
-use zapmyco::supervisor::record::{EndRecord, EndedBy, Requester};
+use zapmyco::supervisor::record::{EndRecord, EndedBy, LeftOver, Requester};
 
 use super::kit::{Yard, end_of, status_of};
 use crate::support::wait;
@@ -82,7 +82,7 @@ proptest! {
         let end = end_of(&elsewhere);
         prop_assert_eq!(seen.get_or_insert(end.clone()), &end);
         prop_assert!(keeper_killed || end.cause != EndedBy::KeeperLost);
-        prop_assert!(end.left_over.is_empty());
+        prop_assert!(end.left_over.iter().all(LeftOver::is_of_system));
         wait::until_true("nothing left", || yard.living().is_empty());
         for _ in 0..3 {
             prop_assert_eq!(elsewhere.look().unwrap(), Look::Ended(end.clone()));

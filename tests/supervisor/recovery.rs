@@ -5,7 +5,7 @@ use std::time::Duration;
 use rustix::process::{Pid, Signal, kill_process};
 use zapmyco::config::layout::JobFolder;
 use zapmyco::supervisor::handle::{Kept, Look, StopAnswer};
-use zapmyco::supervisor::record::{EndedBy, RecordError, Requester, read_status};
+use zapmyco::supervisor::record::{EndedBy, LeftOver, RecordError, Requester, read_status};
 use zapmyco::supervisor::recovery::{remove, settle};
 
 use super::kit::{Yard, end_of, runtime, status_of, stdout_of, wait_for_stdout};
@@ -32,7 +32,7 @@ fn attached_jobs_end_with_their_agent_however_it_dies() {
             let kept = job(&yard, number);
             let end = end_of(&kept);
             assert_eq!(end.cause, EndedBy::OwnerGone);
-            assert!(end.left_over.is_empty());
+            assert!(end.left_over.iter().all(LeftOver::is_of_system));
             assert_eq!(stdout_of(&kept), "first\n");
             assert_eq!(kept.look().unwrap(), Look::Ended(end));
         }
@@ -118,7 +118,7 @@ fn a_killed_keeper_is_lost_and_its_tree_swept() {
         let end = end_of(&seen);
         assert_eq!((end.cause.clone(), end.wait), (EndedBy::KeeperLost, None));
         assert_eq!((end.started_at, end.stdout.bytes), (before.started_at, 3));
-        assert!(end.left_over.is_empty());
+        assert!(end.left_over.iter().all(LeftOver::is_of_system));
         yard.assert_empty();
         assert!(matches!(seen.request_stop(Requester::Person).unwrap(), StopAnswer::AlreadyEnded(same) if same == end));
         assert_eq!(kept.look().unwrap(), Look::Ended(end));

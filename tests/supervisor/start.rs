@@ -100,6 +100,10 @@ fn the_payload_finds_a_clean_place() {
     assert!(lines[1].starts_with("/clean."), "{text}");
     assert_eq!(lines[2], yard.path().canonicalize().unwrap().to_str().unwrap());
     assert_eq!(lines[3], "group 1 session 1");
+    if cfg!(zapmyco_portable) {
+        // Without the means of Linux nobody is chosen to go first.
+        return;
+    }
     let own: i32 = std::fs::read_to_string("/proc/self/oom_score_adj").unwrap().trim().parse().unwrap();
     assert_eq!(lines[4].parse::<i32>().unwrap(), (own + 300).min(1000));
 }

@@ -11,10 +11,11 @@ use std::sync::atomic::{AtomicI32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use nix::sys::signal::{SaFlags, SigAction, SigHandler, SigSet, Signal as CaughtSignal};
+use nix::unistd::getsid;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::{Errno, FdFlags};
 use rustix::net::{RecvFlags, SendFlags};
-use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, getsid, kill_process, waitid};
+use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process, waitid};
 
 #[cfg(target_os = "macos")]
 pub(crate) use super::libproc::{all_pids, children, stat};
@@ -79,8 +80,10 @@ pub(crate) fn is_keeper(process: &Stat) -> bool {
 }
 
 fn session_of(pid: u32) -> Option<u32> {
-    let session = getsid(Some(checked_pid(pid)?)).ok()?;
-    u32::try_from(session.as_raw_nonzero().get()).ok()
+    checked_pid(pid)?;
+    // The system's own processes answer with 0.
+    let session = getsid(Some(nix::unistd::Pid::from_raw(i32::try_from(pid).ok()?))).ok()?;
+    u32::try_from(session.as_raw()).ok()
 }
 
 /// The living processes of the session that `leader` began, whoever their parent is, without the leader.
