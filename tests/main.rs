@@ -12,6 +12,7 @@ mod examples;
 mod imports;
 mod jobs;
 mod memory;
+mod messages;
 mod models;
 mod output;
 mod permissions;

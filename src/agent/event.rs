@@ -158,12 +158,32 @@ pub enum InputSource {
     User,
     /// The task of a subagent.
     Subagent,
+    /// A reply of a child to its coordinator, while it goes on with its task (R219).
+    SubagentReply,
     /// The end of a job.
     TaskNotification,
     /// Instructions, date, git state: context that no person typed.
     Context,
     /// The request for a closing report after a limit.
     Limit,
+}
+
+impl InputSource {
+    /// Written by a model or by us, not by whoever gave the task: it cannot stand for a person's word (R231).
+    pub fn is_peer(self) -> bool {
+        match self {
+            Self::SubagentReply | Self::TaskNotification => true,
+            Self::User | Self::Subagent | Self::Context | Self::Limit => false,
+        }
+    }
+
+    /// The word of the person, script or parent that gives this session its tasks.
+    pub fn gives_tasks(self) -> bool {
+        match self {
+            Self::User | Self::Subagent => true,
+            Self::SubagentReply | Self::TaskNotification | Self::Context | Self::Limit => false,
+        }
+    }
 }
 
 /// How a turn ended.

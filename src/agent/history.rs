@@ -85,6 +85,7 @@ impl Origin {
             Self::Tools => "tool_results",
             Self::Input(InputSource::User) => "user",
             Self::Input(InputSource::Subagent) => "subagent",
+            Self::Input(InputSource::SubagentReply) => "subagent_reply",
             Self::Input(InputSource::TaskNotification) => "task_notification",
             Self::Input(InputSource::Context) => "context",
             Self::Input(InputSource::Limit) => "limit",
@@ -92,7 +93,14 @@ impl Origin {
     }
 
     fn parse(text: &str) -> Option<Self> {
-        let inputs = [InputSource::User, InputSource::Subagent, InputSource::TaskNotification, InputSource::Context, InputSource::Limit];
+        let inputs = [
+            InputSource::User,
+            InputSource::Subagent,
+            InputSource::SubagentReply,
+            InputSource::TaskNotification,
+            InputSource::Context,
+            InputSource::Limit,
+        ];
         let all = [Self::Model, Self::Tools].into_iter().chain(inputs.map(Self::Input));
         all.into_iter().find(|origin| origin.as_str() == text)
     }

@@ -86,6 +86,8 @@ pub struct Session {
     titled: bool,
     /// Context messages that go into the history with the next input.
     pub(super) pending_context: Vec<String>,
+    /// The turn was begun, and has been spoken to since, by notices and replies of children alone (R231).
+    pub(super) only_peers_spoke: bool,
     pub(super) usage: Usage,
     pub(super) by_model: BTreeMap<String, Usage>,
     /// Requests that gave an answer, over all turns of this run.
@@ -203,6 +205,7 @@ impl Session {
             saved_state: record,
             titled: false,
             pending_context: std::mem::take(&mut parts.context),
+            only_peers_spoke: false,
             usage: Usage::default(),
             by_model: BTreeMap::new(),
             steps: 0,

@@ -120,6 +120,12 @@ impl Session {
             .collect();
         self.commit_with(entries, title, &events).await?;
         self.pending_context.clear();
+        let sources: Vec<InputSource> = delivery.inputs().map(|input| input.source).collect();
+        if first {
+            self.only_peers_spoke = sources.iter().all(|source| source.is_peer());
+        } else if sources.iter().any(|source| source.gives_tasks()) {
+            self.only_peers_spoke = false;
+        }
         delivery.confirm();
         for event in events {
             self.announcer.show(event);
@@ -238,6 +244,7 @@ impl Session {
             cwd: &self.parts.cwd,
             toolbox: &self.parts.toolbox,
             policy: &self.parts.policy,
+            only_peers_spoke: self.only_peers_spoke,
             state: &self.state,
             limits: &self.parts.limits,
             announcer: &self.announcer,
@@ -307,7 +314,9 @@ fn joined(delivery: &Delivery, notice_max: u64) -> Vec<Joined> {
     for input in delivery.inputs() {
         let text = match input.source {
             InputSource::TaskNotification => shortened(input.text.clone(), share),
-            InputSource::User | InputSource::Subagent | InputSource::Context | InputSource::Limit => input.text.clone(),
+            InputSource::User | InputSource::Subagent | InputSource::SubagentReply | InputSource::Context | InputSource::Limit => {
+                input.text.clone()
+            }
         };
         match all.last_mut() {
             Some(last) if last.source == input.source => {
@@ -321,12 +330,14 @@ fn joined(delivery: &Delivery, notice_max: u64) -> Vec<Joined> {
     all
 }
 
-/// What the model reads: a message that comes while it works says so (R225, R226), one that begins a turn is bare (R227).
-/// Notices bring their own frame.
+/// What the model reads: a message that comes while it works says so (R225, R226), a task that begins a turn is bare
+/// (R227), a reply of a child says in both places what it is (R228). Notices bring their own frame.
 fn as_read(input: &Joined, first: bool) -> String {
     match input.source {
         InputSource::User if !first => incoming::user_steer(&input.text),
         InputSource::Subagent if !first => incoming::coordinator_steer(&input.text),
+        InputSource::SubagentReply if first => incoming::subagent_reply(&input.text),
+        InputSource::SubagentReply => incoming::subagent_reply_steer(&input.text),
         InputSource::User | InputSource::Subagent | InputSource::TaskNotification | InputSource::Context | InputSource::Limit => {
             input.text.clone()
         }

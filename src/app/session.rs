@@ -146,7 +146,7 @@ impl App {
     }
 
     fn policy(&self) -> Result<Policy, OpenError> {
-        let mut policy = Policy::new(self.mode()?, self.rules.clone(), self.cwd.clone());
+        let mut policy = Policy::new(self.mode()?, self.rules.clone(), self.cwd.clone()).with_root(self.layout.root());
         if let Some(home) = self.environment.home() {
             policy = policy.with_home(&home);
         }

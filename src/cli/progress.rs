@@ -148,6 +148,12 @@ impl EventSink for Progress {
                 self.say(&format!("- {name} denied: {}", message.replace('\n', "\n  ")));
             }
             EventKind::Notice { text } => self.say(&format!("- {text}")),
+            EventKind::TurnStarted { source: InputSource::SubagentReply, text }
+            | EventKind::InputJoined { source: InputSource::SubagentReply, text }
+                if normal =>
+            {
+                self.say(&format!("- {}", reported(text)));
+            }
             EventKind::TurnStarted { .. } if normal => self.thinking(),
             EventKind::ToolStarted { name, input, .. } if normal => self.doing(format!("{name} {}", argument(input))),
             EventKind::ToolEnded { call_id, name, is_error: true, preview, .. } if normal && !self.was_denied(call_id) => {
@@ -172,6 +178,13 @@ fn wait(milliseconds: u64) -> String {
         return format!("{:.1}s", milliseconds as f64 / 1000.0);
     }
     units::seconds(Duration::from_millis(milliseconds))
+}
+
+/// One line for a reply of a subagent: who, and its summary (R220).
+fn reported(reply: &str) -> String {
+    let part = |tag: &str| reply.lines().find_map(|line| line.strip_prefix(&format!("<{tag}>"))?.strip_suffix(&format!("</{tag}>")));
+    let (id, summary) = (part("agent-id").unwrap_or("a subagent"), part("summary").unwrap_or(""));
+    format!("{} reported: {}", shown(id), shown(summary))
 }
 
 /// The most telling argument of a call, in one line.

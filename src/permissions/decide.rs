@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
 
 use crate::permissions::paths::PathForms;
+use crate::permissions::peers::{guarded_path, named_by_command};
 use crate::permissions::rules::{CompiledRule, Named, Rule, RuleSet, Target, suggest_command, suggest_path};
 use crate::permissions::shell_command::{self, Part};
 use crate::permissions::{Effect, Mode, read_only};
@@ -19,6 +20,8 @@ pub struct Policy {
     rules: RuleSet,
     workspace: PathForms,
     home: Option<PathForms>,
+    /// The storage root: our own settings and records.
+    root: Option<PathForms>,
     /// Notes of the session's own that it may write (R273).
     memory: Option<PathForms>,
     deny: Vec<CompiledRule>,
@@ -61,6 +64,7 @@ impl Policy {
             rules,
             workspace: PathForms::of(&workspace),
             home: None,
+            root: None,
             memory: None,
             deny: Vec::new(),
             ask: Vec::new(),
@@ -75,6 +79,38 @@ impl Policy {
         self.home = Some(PathForms::of(home));
         self.compile();
         self
+    }
+
+    /// Where our own settings lie; kept from turns that no person began.
+    pub fn with_root(mut self, root: &Path) -> Self {
+        self.root = Some(PathForms::of(root));
+        self
+    }
+
+    /// What a call would change that only a person may have changed: permission rules, hooks, AGENTS.md, configuration
+    /// (R231). `None`: nothing of it.
+    pub fn kept_from_peers(&self, effect: &Effect) -> Option<String> {
+        match effect {
+            Effect::Internal | Effect::Reads(_) => None,
+            Effect::Writes(path) => {
+                let path = PathForms::of(path);
+                if self.is_memory(&path) {
+                    return None;
+                }
+                let below_root = self.root.as_ref().is_some_and(|root| path.real.starts_with(&root.real));
+                let guarded = |path: &Path, workspace: &Path| guarded_path(path.strip_prefix(workspace).unwrap_or(path));
+                let is_guarded = below_root || guarded(&path.written, &self.workspace.written) || guarded(&path.real, &self.workspace.real);
+                is_guarded.then(|| path.real.display().to_string())
+            }
+            Effect::Runs { command } => {
+                let parts = shell_command::split(command);
+                if parts.is_ok_and(|parts| shell_command::are_read_only(&parts)) {
+                    return None;
+                }
+                let roots: Vec<&Path> = self.root.iter().flat_map(|root| [root.written.as_path(), root.real.as_path()]).collect();
+                named_by_command(command, &roots)
+            }
+        }
     }
 
     /// Writing `.md` files below the folder needs no approval, unless a deny or ask rule matches or the mode is plan (R273).

@@ -4,6 +4,7 @@ pub mod decide;
 pub mod effect;
 pub mod mode;
 pub mod paths;
+mod peers;
 mod read_only;
 pub mod rules;
 pub mod shell_command;
