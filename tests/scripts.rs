@@ -730,5 +730,31 @@ fn folders_whose_names_are_not_utf8_work_like_any_other() {
     let jobs = jobs["jobs"].as_array().unwrap();
     assert_eq!(jobs.len(), 4, "{listed:?}");
     assert!(jobs.iter().all(|job| job["status"] == "completed" && job["stdout"]["path"].is_string()), "{listed:?}");
+    for job in jobs.iter().filter(|job| job["kind"] == "process_agent") {
+        let shown = command(&["jobs", "output", "--json", job["id"].as_str().unwrap()]);
+        assert!(shown.code == 0 && shown.stdout.contains("fruit.txt:"), "{shown:?}");
+    }
     assert_eq!(command(&["jobs", "sweep", "--json"]).code, 0);
+}
+
+/// fault B11: a terminal is sent no control bytes of a model; a file gets the answer as it is.
+#[cfg(target_os = "linux")]
+#[test]
+fn an_answer_cannot_command_the_terminal() {
+    let home = Home::new();
+    home.write("s.yaml", "version: 1\nscripts: [{turns: [{text: \"a\\e[31mred\\a \\e]8;;http://x\\a link \\e[2J end\"}]}]\n");
+    let piped = run(&home, &["run", "--model", "script:s.yaml", "hello"]);
+    assert_eq!(piped.stdout, "a\u{1b}[31mred\u{7} \u{1b}]8;;http://x\u{7} link \u{1b}[2J end\n");
+    let line = format!("{} run --model script:s.yaml hello 2>/dev/null", crate::support::binary().display());
+    let mut terminal = std::process::Command::new("script");
+    let plain = home.command();
+    terminal.args(["-qec", &line, "/dev/null"]).env_clear().current_dir(home.project()).stdin(std::process::Stdio::null());
+    terminal.envs(plain.get_envs().filter_map(|(name, value)| value.map(|value| (name, value))));
+    let Ok(shown) = terminal.output() else {
+        eprintln!("NOT RUN: there is no program `script` that gives a test a terminal");
+        return;
+    };
+    let shown = String::from_utf8_lossy(&shown.stdout).into_owned();
+    assert!(shown.contains("red") && shown.contains(" end"), "{shown:?}");
+    assert!(!shown.contains('\u{1b}') && !shown.contains('\u{7}'), "{shown:?}");
 }

@@ -249,7 +249,7 @@ fn output_of(layout: &Layout, id: &str, scope: &Scope, stream: Stream, tail: Opt
             "schema_version": crate::subagents::job::JOB_VIEW_VERSION,
             "id": job.id(),
             "stream": if stream == Stream::Stdout { "stdout" } else { "stderr" },
-            "path": job.folder.output(stream),
+            "path": job.folder.output(stream).display().to_string(),
             "bytes": count.bytes,
             "kept": count.kept,
             "left_out": whole.left_out,

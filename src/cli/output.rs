@@ -20,6 +20,7 @@ use crate::agent::session::Denial;
 use crate::cli::report::{self, CommandError, Exit};
 use crate::ids::SessionId;
 use crate::models::{Block, Message, Role, Usage};
+use crate::text::fold::harmless;
 use crate::text::subagent_replies::LeftJob;
 
 /// Version of the result object and of the lines of stream-json.
@@ -187,6 +188,10 @@ impl Output {
     pub fn finish(&self, answer: &str, result: &RunResult) -> Result<(), CommandError> {
         match self {
             Output::Text if answer.is_empty() => Ok(()),
+            // A terminal obeys what a file only keeps.
+            Output::Text if std::io::IsTerminal::is_terminal(&std::io::stdout()) => {
+                report::print_out(&with_line_end(&harmless(answer.as_bytes()).text))
+            }
             Output::Text => report::print_out(&with_line_end(answer)),
             Output::Json => report::print_out(&format!("{}\n", result.to_json())),
             Output::Stream(writer) => writer.finish(&result.to_json()),
