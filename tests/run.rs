@@ -186,6 +186,7 @@ fn a_headless_run_denies_what_it_would_have_asked() {
     assert!(!home.project().join("probe.txt").exists());
     let told = &provider.requests()[1].tool_results()[0].1;
     assert!(told.contains("--permission-mode acceptEdits"), "{told}");
+    assert!(finished.stderr.contains("\n  to allow it: --permission-mode acceptEdits\n"), "{}", finished.stderr);
     assert_eq!(finished.stderr.matches("mode `default` asks before writing").count(), 1, "said once: {}", finished.stderr);
 
     let ignored = run_against(&provider, &home, &["--ignore-denied", "write probe.txt"]);

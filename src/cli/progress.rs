@@ -145,7 +145,7 @@ impl EventSink for Progress {
             }
             EventKind::PermissionDenied { call_id, name, message, .. } => {
                 self.denied.lock().unwrap_or_else(PoisonError::into_inner).insert(call_id.clone());
-                self.say(&format!("- {name} denied: {}", message.replace('\n', "\n  ")));
+                self.say(&denial(name, message));
             }
             EventKind::Notice { text } => self.say(&format!("- {text}")),
             EventKind::TurnStarted { source: InputSource::SubagentReply, text }
@@ -169,6 +169,18 @@ impl EventSink for Progress {
             }
             _ => {}
         }
+    }
+}
+
+/// What a person needs of the words that the model is told: the reason, and what would allow the call.
+fn denial(name: &str, message: &str) -> String {
+    let reason = message.lines().next().unwrap_or_default();
+    let known = [format!("No permission client configured for {name}: "), format!("{name} was denied: ")];
+    let reason = known.iter().find_map(|start| reason.strip_prefix(start.as_str())).unwrap_or(reason);
+    let line = format!("- {name} denied: {reason}");
+    match message.rsplit_once("To allow it next time: ") {
+        Some((_, how)) => format!("{line}\n  to allow it: {how}"),
+        None => line,
     }
 }
 
@@ -197,4 +209,17 @@ fn argument(input: &Value) -> String {
 /// One line without control characters, shortened.
 fn shown(text: &str) -> String {
     units::one_line(text, SHOWN_MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_denial_gives_a_person_the_reason_and_the_flag() {
+        let asked = "No permission client configured for Bash: mode `default` asks\nNobody can. To allow it next time: --x 'Bash(a:*)'";
+        assert_eq!(denial("Bash", asked), "- Bash denied: mode `default` asks\n  to allow it: --x 'Bash(a:*)'");
+        assert_eq!(denial("Bash", "Bash was denied: a rule\nDo not repeat the call."), "- Bash denied: a rule");
+        assert_eq!(denial("Edit", "anything else"), "- Edit denied: anything else");
+    }
 }
