@@ -31,6 +31,14 @@ use crate::config::Environment;
 
 /// The whole command line, from the arguments as typed to the exit code.
 pub fn main(arguments: Vec<OsString>) -> ExitCode {
+    if let [_, only] = arguments.as_slice()
+        && (only == "--version" || only == "-V")
+    {
+        // Programs ask for it: answered without building the definition of the whole command line. A reader that has
+        // gone is none of our business, as with clap's own answer.
+        let _ = report::print_out(concat!("zapmyco ", env!("CARGO_PKG_VERSION"), "\n"));
+        return ExitCode::SUCCESS;
+    }
     let parsed = match Arguments::try_parse_from(args::with_print_flag_as_run(arguments)) {
         Ok(parsed) => parsed,
         Err(error) => {
