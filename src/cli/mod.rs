@@ -12,6 +12,7 @@ pub mod jobs;
 pub mod manual;
 pub mod output;
 pub mod progress;
+mod prompt;
 pub mod report;
 pub mod run;
 pub mod sessions;

@@ -1,6 +1,5 @@
 //! The headless run and its end; also the payload of a process subagent (`run --subagent`).
 
-use std::io::{IsTerminal, Read};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Instant;
@@ -19,6 +18,7 @@ use crate::cli::guard;
 use crate::cli::headless::{self, Conversation};
 use crate::cli::output::{JobLeft, Output, OutputFormat, RunResult, WorkSoFar};
 use crate::cli::progress::{Detail, Progress};
+use crate::cli::prompt;
 use crate::cli::report::{self, CommandError, Exit};
 use crate::cli::signals::Shutdown;
 use crate::config::Environment;
@@ -212,7 +212,7 @@ fn prepare(arguments: RunArguments, environment: Environment) -> Result<Work, Co
     let handover = Handover::receive(&environment).map_err(|error| CommandError::from_error(Exit::Usage, &error))?;
     guard::refuse_inside_subagent(&environment, handover.is_some(), "zapmyco run")?;
     let cwd = app::working_directory(arguments.cwd.as_deref()).map_err(|error| failure::of_app(&error))?;
-    let prompt = prompt_text(&arguments)?;
+    let prompt = prompt::of_run(&arguments)?;
     let max_turns = arguments.max_turns.or(handover.as_ref().and_then(|handover| handover.max_turns));
     let flags = flags(&arguments.model, &arguments.rights);
     let role = if arguments.subagent { Role::ProcessChild } else { Role::Main };
@@ -429,42 +429,4 @@ impl EventSink for All {
             observer.send(event);
         }
     }
-}
-
-/// The whole prompt: argument, file, stdin, or both.
-///
-/// With a prompt given, stdin is never waited for, unless `--stdin` asks for it (fault J1).
-pub fn prompt_text(arguments: &RunArguments) -> Result<String, CommandError> {
-    if let Some(path) = &arguments.task_file {
-        return std::fs::read_to_string(path)
-            .map_err(|error| CommandError::usage(format!("cannot read the task from {}: {error}", path.display())));
-    }
-    let typed = arguments.prompt.as_deref().filter(|prompt| *prompt != "-");
-    let wants_stdin = arguments.stdin || arguments.prompt.as_deref() == Some("-");
-    let text = match typed {
-        Some(prompt) if wants_stdin => format!("{prompt}\n\n{}", read_stdin()?),
-        Some(prompt) => prompt.to_owned(),
-        None if wants_stdin || !std::io::stdin().is_terminal() => read_stdin()?,
-        None => return Err(CommandError::usage("no prompt was given").with_hint("zapmyco run \"what to do\", or pipe a text into it")),
-    };
-    if text.trim().is_empty() {
-        return Err(CommandError::usage("the prompt is empty").with_hint("zapmyco run \"what to do\""));
-    }
-    Ok(text)
-}
-
-/// Largest text taken from stdin, in bytes.
-const STDIN_MAX: u64 = 64 * crate::config::limits::MIB;
-
-pub(super) fn read_stdin() -> Result<String, CommandError> {
-    let mut bytes = Vec::new();
-    std::io::stdin()
-        .lock()
-        .take(STDIN_MAX + 1)
-        .read_to_end(&mut bytes)
-        .map_err(|error| CommandError::usage(format!("cannot read stdin: {error}")))?;
-    if bytes.len() as u64 > STDIN_MAX {
-        return Err(CommandError::usage("stdin has more than 64 MB").with_hint("name a file in the prompt instead; the agent can read it"));
-    }
-    Ok(String::from_utf8_lossy(&bytes).into_owned())
 }

@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 
 use super::jobs::{layout, print_json, report_kill, state_error};
 use super::report::{CommandError, Exit, print_notice, print_out};
-use super::{config, failure, guard, run};
+use super::{config, failure, guard, prompt, run};
 use crate::app::model::ModelSource;
 use crate::app::{self, App};
 use crate::config::Environment;
@@ -174,9 +174,8 @@ fn all_ids(detached: &Detached) -> Result<Vec<String>, CommandError> {
 
 fn spawn(detached: &Detached, arguments: &SpawnArguments, environment: &Environment) -> Result<Exit, CommandError> {
     let task = match (&arguments.task_file, arguments.task.as_deref()) {
-        (Some(path), _) => std::fs::read_to_string(path)
-            .map_err(|error| CommandError::usage(format!("cannot read the task from {}: {error}", path.display())))?,
-        (None, Some("-")) => run::read_stdin()?,
+        (Some(path), _) => prompt::of_file(path)?,
+        (None, Some("-")) => prompt::of_stdin()?,
         (None, task) => task.unwrap_or_default().to_owned(),
     };
     if task.trim().is_empty() {
