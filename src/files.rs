@@ -1,7 +1,8 @@
-//! The one way files of ours are written: owner-only folders, atomic replacement, exclusive creation, advisory locks.
+//! The one way files of ours are written: owner-only folders, atomic replacement, exclusive creation, advisory locks. And
+//! how files that others may have written are read: never without a bound.
 
 use std::fs::{DirBuilder, File, OpenOptions};
-use std::io::{self, Write};
+use std::io::{self, Read, Write};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
@@ -62,6 +63,22 @@ pub fn replace(path: &Path, content: &[u8], sync: Sync) -> Result<(), FileError>
         Ok(())
     };
     write().map_err(FileError::at("cannot replace", path))
+}
+
+/// The whole content, when it has at most `max` bytes; else `FileTooLarge`. The bound holds for pipes and devices too,
+/// which have no length.
+pub fn read_bounded(path: &Path, max: u64) -> io::Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    File::open(path)?.take(max.saturating_add(1)).read_to_end(&mut bytes)?;
+    if bytes.len() as u64 > max {
+        return Err(io::Error::new(io::ErrorKind::FileTooLarge, format!("larger than {max} bytes")));
+    }
+    Ok(bytes)
+}
+
+/// As [`read_bounded`]; `InvalidData` when it is not UTF-8.
+pub fn read_text_bounded(path: &Path, max: u64) -> io::Result<String> {
+    String::from_utf8(read_bounded(path, max)?).map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))
 }
 
 /// Whether a write must survive a loss of power.
@@ -208,6 +225,18 @@ mod tests {
         assert!(try_lock(&path).unwrap().is_none());
         drop(held);
         assert!(try_lock(&path).unwrap().is_some());
+    }
+
+    #[test]
+    fn reading_has_a_bound_also_where_there_is_no_length() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("text");
+        std::fs::write(&path, "four").unwrap();
+        assert_eq!(read_text_bounded(&path, 4).unwrap(), "four");
+        assert_eq!(read_bounded(&path, 3).unwrap_err().kind(), io::ErrorKind::FileTooLarge);
+        assert_eq!(read_bounded(Path::new("/dev/zero"), 1000).unwrap_err().kind(), io::ErrorKind::FileTooLarge);
+        std::fs::write(&path, b"\xff").unwrap();
+        assert_eq!(read_text_bounded(&path, 4).unwrap_err().kind(), io::ErrorKind::InvalidData);
     }
 
     #[test]

@@ -11,7 +11,7 @@ use crate::agent::prompt::{self, EnvironmentFacts, Role, in_git_repository};
 use crate::agent::session::{Session, SessionError, SessionParts};
 use crate::agent::tool::ToolBox;
 use crate::app::model::ChosenModel;
-use crate::app::{App, AppError};
+use crate::app::{App, AppError, git};
 use crate::clock;
 use crate::files;
 use crate::ids::{IdError, JobId, JobKind, SessionId};
@@ -202,7 +202,7 @@ impl App {
             user_file: &self.layout.user_instructions(),
             cwd: &self.cwd,
             today: clock::now().date_naive(),
-            git: git_branch(&self.cwd).as_deref(),
+            git: git::branch(&self.cwd).as_deref(),
         })
     }
 
@@ -252,7 +252,7 @@ fn holder_of(lock: &Path) -> String {
     const TRIES: u32 = 20;
     const PAUSE: std::time::Duration = std::time::Duration::from_millis(5);
     for _ in 0..TRIES {
-        let holder = std::fs::read_to_string(lock).unwrap_or_default();
+        let holder = files::read_text_bounded(lock, HOLDER_MAX).unwrap_or_default();
         if !holder.trim().is_empty() {
             return holder.trim().to_owned();
         }
@@ -261,21 +261,13 @@ fn holder_of(lock: &Path) -> String {
     "unknown".to_owned()
 }
 
+/// Bytes of a lock file that names its holder.
+const HOLDER_MAX: u64 = 1024;
+
 /// What the store calls a session of this role.
 fn task_type(role: Role) -> &'static str {
     match role {
         Role::Main => "main",
         Role::ProcessChild => "process_child",
     }
-}
-
-/// One line about the branch, read from the repository's own file: no program is started for it. Longest head that makes
-/// sense is a line; `None` outside a repository.
-fn git_branch(cwd: &Path) -> Option<String> {
-    let head = cwd.ancestors().map(|folder| folder.join(".git/HEAD")).find_map(|path| std::fs::read_to_string(path).ok())?;
-    let head = head.trim();
-    Some(match head.strip_prefix("ref: refs/heads/") {
-        Some(branch) => format!("Current branch: {branch}"),
-        None => format!("Detached at {head}"),
-    })
 }

@@ -4,8 +4,7 @@
 //! may not set is dropped here, with a diagnostic that the caller shows.
 
 use std::fmt;
-use std::fs::File;
-use std::io::{self, Read};
+use std::io;
 use std::path::{Path, PathBuf};
 
 use serde::de::DeserializeOwned;
@@ -16,6 +15,7 @@ use super::layout::{Layout, ProjectLayout};
 use super::limits::Limits;
 use super::sections::{KnownSection, Shape, nearest};
 use super::tree::{Content, Node, Source, joined};
+use crate::files;
 
 /// All settings of one process, merged.
 #[derive(Clone, Debug)]
@@ -411,11 +411,10 @@ fn read_file(path: &Path) -> Result<Option<String>, SettingsError> {
     if !metadata.is_file() {
         return Err(SettingsError::NotAFile { path: path.to_owned() });
     }
-    let mut bytes = Vec::new();
-    File::open(path).and_then(|file| file.take(FILE_MAX + 1).read_to_end(&mut bytes)).map_err(unreadable)?;
-    if bytes.len() as u64 > FILE_MAX {
-        return Err(SettingsError::TooLarge { path: path.to_owned() });
-    }
+    let bytes = files::read_bounded(path, FILE_MAX).map_err(|source| match source.kind() {
+        io::ErrorKind::FileTooLarge => SettingsError::TooLarge { path: path.to_owned() },
+        _ => unreadable(source),
+    })?;
     String::from_utf8(bytes).map(Some).map_err(|error| {
         let good = error.utf8_error().valid_up_to();
         let line = error.as_bytes().iter().take(good).filter(|byte| **byte == b'\n').count() + 1;

@@ -13,6 +13,7 @@ use serde_json::Value;
 use super::providers::{self, Entry};
 use super::{Gate, WireFormat, anthropic, http, openai};
 use crate::config::Environment;
+use crate::files;
 
 /// One `[providers.NAME]` of the settings. For a ready-made name each value replaces the ready-made one.
 #[derive(Clone, Debug, Default, Deserialize)]
@@ -519,13 +520,9 @@ fn key(
 const KEY_FILE_MAX: u64 = 64 * 1024;
 
 fn read_key_file(path: &Path) -> std::io::Result<(String, Vec<String>)> {
-    let metadata = path.metadata()?;
-    if metadata.len() > KEY_FILE_MAX {
-        return Err(std::io::Error::new(std::io::ErrorKind::FileTooLarge, format!("larger than {KEY_FILE_MAX} bytes")));
-    }
-    let text = std::fs::read_to_string(path)?;
+    let text = files::read_text_bounded(path, KEY_FILE_MAX)?;
     let mut warnings = Vec::new();
-    if metadata.permissions().mode() & 0o077 != 0 {
+    if path.metadata()?.permissions().mode() & 0o077 != 0 {
         warnings.push(format!("others can read the key file {0}; run: chmod 600 {0}", path.display()));
     }
     Ok((text, warnings))

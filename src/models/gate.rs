@@ -54,6 +54,8 @@ const MEMORY_MS: u64 = 5_000;
 /// A time beyond this is a broken file, not a wait.
 const SANE_WAIT_MS: u64 = 48 * 3_600 * 1_000;
 /// How long the lock is tried for; it is held for a read and a write.
+/// Bytes of a gate file; a state has some hundred.
+const STATE_MAX: u64 = 4096;
 const LOCK_TRIES: u32 = 50;
 const LOCK_PAUSE: Duration = Duration::from_millis(4);
 
@@ -180,7 +182,7 @@ fn jitter() -> f64 {
 
 /// `None`: the gate is open and nobody is being spread.
 fn read(path: &Path, now: u64) -> Option<State> {
-    let bytes = std::fs::read(path).ok()?;
+    let bytes = files::read_bounded(path, STATE_MAX).ok()?;
     let state: State = serde_json::from_slice(&bytes).ok()?;
     let is_known = state.version == VERSION && state.closed_until <= now + SANE_WAIT_MS && state.next_slot <= now + SANE_WAIT_MS;
     (is_known && state.forgotten_at > now && state.boot == clock::boot_id()).then_some(state)

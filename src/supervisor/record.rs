@@ -17,6 +17,8 @@ use crate::config::layout::JobFolder;
 use crate::files::{self, FileError};
 
 pub const RECORD_VERSION: u32 = 1;
+/// Bytes of one file of a job's folder; the largest, a specification, holds a task and an environment.
+const RECORD_MAX: u64 = 16 * 1024 * 1024;
 
 /// `spec.json`: written by the launcher before the keeper exists.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -279,7 +281,7 @@ fn checksum(text: &str) -> String {
 /// The end record, when there is a valid one.
 pub fn read_end(folder: &JobFolder) -> Result<Option<EndRecord>, RecordError> {
     let path = folder.end();
-    let bytes = match std::fs::read(&path) {
+    let bytes = match files::read_bounded(&path, RECORD_MAX) {
         Ok(bytes) => bytes,
         Err(source) if source.kind() == io::ErrorKind::NotFound => return Ok(None),
         Err(source) => return Err(RecordError::Read { path, source }),
@@ -328,7 +330,7 @@ pub(crate) fn read_stop(folder: &JobFolder) -> Option<StopRequest> {
 }
 
 fn read_json<T: serde::de::DeserializeOwned>(path: &Path, what: &'static str) -> Result<Option<T>, RecordError> {
-    let bytes = match std::fs::read(path) {
+    let bytes = match files::read_bounded(path, RECORD_MAX) {
         Ok(bytes) => bytes,
         Err(source) if matches!(source.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => return Ok(None),
         Err(source) => return Err(RecordError::Read { path: path.to_owned(), source }),

@@ -4,7 +4,7 @@
 //! mix; a conversation gets its number when its first record is written.
 
 use std::fs::{File, OpenOptions};
-use std::io::{BufRead, BufReader, Seek, SeekFrom, Write};
+use std::io::{BufRead, BufReader, Read, Seek, SeekFrom, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
@@ -100,10 +100,13 @@ impl RecordingError {
     }
 }
 
+/// Bytes of the first line; one of another file is not read further.
+const HEAD_MAX: u64 = 64 * 1024;
+
 /// Makes the file, or empties it when it is an older recording.
 pub(super) fn create(path: &Path, model: &str) -> Result<(), RecordingError> {
     let mut file = open(path, true)?;
-    let old = BufReader::new(&file).lines().next().transpose().ok().flatten().unwrap_or_default();
+    let old = BufReader::new((&file).take(HEAD_MAX)).lines().next().transpose().ok().flatten().unwrap_or_default();
     let is_empty = file.metadata().map_err(RecordingError::at("read", path))?.len() == 0;
     if !is_empty && serde_json::from_str::<Head>(&old).is_err() {
         return Err(RecordingError::NotOurs { path: path.to_owned() });
@@ -135,7 +138,7 @@ pub(super) fn read(path: &Path) -> Result<(Head, Vec<Line>), RecordingError> {
     if file.metadata().map_err(RecordingError::at("read", path))?.len() > PLAYED_MAX {
         return Err(RecordingError::TooLarge { path: path.to_owned() });
     }
-    let mut lines = BufReader::new(file).lines();
+    let mut lines = BufReader::new(file.take(PLAYED_MAX)).lines();
     let no_head = || RecordingError::NoHead { path: path.to_owned() };
     let first = lines.next().ok_or_else(no_head)?.map_err(RecordingError::at("read", path))?;
     let head: Head = serde_json::from_str(&first).map_err(|_| no_head())?;
