@@ -5,6 +5,7 @@
 pub mod clock;
 pub mod files;
 pub mod ids;
+mod spelling;
 
 pub mod config;
 pub mod supervisor;

@@ -8,15 +8,19 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
     ("ids", &[]),
     ("clock", &[]),
     ("files", &[]),
+    ("spelling", &[]),
     ("text", &["ids"]),
-    ("config", &["ids", "files"]),
+    ("config", &["ids", "files", "spelling"]),
     ("supervisor", &["clock", "files", "config"]),
-    ("models", &["ids", "clock", "files", "config"]),
+    ("models", &["ids", "clock", "files", "config", "spelling"]),
     ("store", &["ids", "clock", "files", "config", "models"]),
     ("permissions", &["ids", "clock", "files", "config", "supervisor"]),
-    ("agent", &["ids", "clock", "text", "config", "models", "store", "permissions"]),
-    ("subagents", &["ids", "clock", "files", "text", "config", "supervisor", "models", "store", "permissions", "agent"]),
-    ("tools", &["ids", "clock", "files", "text", "config", "supervisor", "models", "store", "permissions", "agent", "subagents"]),
+    ("agent", &["ids", "clock", "text", "config", "models", "store", "permissions", "spelling"]),
+    ("subagents", &["ids", "clock", "files", "text", "config", "supervisor", "models", "store", "permissions", "agent", "spelling"]),
+    (
+        "tools",
+        &["ids", "clock", "files", "text", "config", "supervisor", "models", "store", "permissions", "agent", "subagents", "spelling"],
+    ),
     ("app", &["ids", "clock", "files", "text", "config", "supervisor", "models", "store", "permissions", "agent", "subagents", "tools"]),
     ("cli", &["app", "agent", "subagents", "models", "permissions", "store", "text", "config", "ids", "clock"]),
 ];
@@ -152,7 +156,7 @@ fn import_rows() -> String {
 }
 
 fn tree(root: &Path) -> String {
-    const FIRST: &[&str] = &["main.rs", "lib.rs", "app.rs", "ids.rs", "clock.rs", "files.rs"];
+    const FIRST: &[&str] = &["main.rs", "lib.rs", "app.rs", "ids.rs", "clock.rs", "files.rs", "spelling.rs"];
     const FOLDERS: &[&str] =
         &["app", "cli", "agent", "subagents", "supervisor", "models", "tools", "permissions", "store", "config", "text"];
     let source = root.join("src");

@@ -24,6 +24,7 @@ use crate::config::Limits;
 use crate::ids::SessionId;
 use crate::permissions::Effect;
 use crate::permissions::decide::{CalledTool, Policy, Verdict};
+use crate::spelling::distance;
 use crate::store::{Store, StoreError};
 
 /// Kind of the log record that keeps a finished call's result until the whole batch is saved.
@@ -354,27 +355,9 @@ fn kind_of(value: &Value) -> &'static str {
 
 /// The known name that was most likely meant: at most a third of its letters differ.
 fn nearest<'a>(name: &str, known: &'a [String]) -> Option<&'a str> {
-    let wanted: Vec<char> = name.chars().take(NAME_MAX).flat_map(char::to_lowercase).collect();
-    let distances = known.iter().map(|known| {
-        let letters: Vec<char> = known.chars().flat_map(char::to_lowercase).collect();
-        (edit_distance(&wanted, &letters), letters.len(), known.as_str())
-    });
+    let wanted: String = name.chars().take(NAME_MAX).flat_map(char::to_lowercase).collect();
+    let distances = known.iter().map(|known| (distance(&wanted, &known.to_lowercase()), known.chars().count(), known.as_str()));
     distances.filter(|(distance, length, _)| distance * 3 <= *length).min().map(|(.., known)| known)
-}
-
-/// Least number of letters to insert, remove or replace to make one of the other.
-fn edit_distance(left: &[char], right: &[char]) -> usize {
-    let mut row: Vec<usize> = (0..=right.len()).collect();
-    for (i, a) in left.iter().enumerate() {
-        let mut diagonal = i;
-        row[0] = i + 1;
-        for (j, b) in right.iter().enumerate() {
-            let replaced = diagonal + usize::from(a != b);
-            diagonal = row[j + 1];
-            row[j + 1] = replaced.min(row[j] + 1).min(diagonal + 1);
-        }
-    }
-    row[right.len()]
 }
 
 #[cfg(test)]
@@ -389,6 +372,5 @@ mod tests {
         assert_eq!(nearest("TaskOutputs", &known), Some("TaskOutput"));
         assert_eq!(nearest("Delete", &known), None);
         assert_eq!(nearest("", &known), None);
-        assert_eq!(edit_distance(&['a', 'b'], &['b']), 1);
     }
 }

@@ -1,5 +1,7 @@
 //! Which keys settings have, and the nearest one to a key that is not among them.
 
+use crate::spelling::distance;
+
 /// One key at the top of the settings, and what may stand below it.
 #[derive(Clone, Copy, Debug)]
 pub struct KnownSection {
@@ -48,22 +50,6 @@ pub(crate) fn nearest<'k>(name: &str, known: impl Iterator<Item = &'k str>) -> O
     // A third of the letters may be wrong; beyond that a suggestion is a guess.
     let most = ((wanted.chars().count() + 1) / 3).max(1);
     known.map(|known| (distance(&wanted, &folded(known)), known)).filter(|(distance, _)| *distance <= most).min().map(|(_, known)| known)
-}
-
-/// Letters to insert, delete or replace to turn one text into the other.
-fn distance(from: &str, to: &str) -> usize {
-    let to: Vec<char> = to.chars().collect();
-    let mut row: Vec<usize> = (0..=to.len()).collect();
-    for (i, from) in from.chars().enumerate() {
-        let mut diagonal = i;
-        row[0] = i + 1;
-        for (j, to) in to.iter().enumerate() {
-            let replaced = diagonal + usize::from(from != *to);
-            diagonal = row[j + 1];
-            row[j + 1] = replaced.min(row[j] + 1).min(diagonal + 1);
-        }
-    }
-    row[to.len()]
 }
 
 #[cfg(test)]

@@ -9,6 +9,7 @@ use serde_json::{Map, Value};
 
 use crate::agent::tool::{ToolFailure, ToolReply};
 use crate::models::ToolDeclaration;
+use crate::spelling::distance;
 
 /// Checked arguments, and what the model should hear about keys that were ignored.
 #[derive(Clone, Debug, PartialEq)]
@@ -204,26 +205,6 @@ fn cut(text: &str, max: usize) -> String {
 
 fn folded(name: &str) -> String {
     name.chars().filter(|c| !matches!(c, '_' | '-')).flat_map(char::to_lowercase).take(COMPARED_NAME_MAX).collect()
-}
-
-/// Insertions, deletions, replacements and swaps of neighbours between two short names.
-fn distance(a: &str, b: &str) -> usize {
-    let a: Vec<char> = a.chars().collect();
-    let b: Vec<char> = b.chars().collect();
-    let mut steps = vec![vec![0; b.len() + 1]; a.len() + 1];
-    for i in 0..=a.len() {
-        for j in 0..=b.len() {
-            steps[i][j] = if i == 0 || j == 0 {
-                i + j
-            } else {
-                let replaced = steps[i - 1][j - 1] + usize::from(a[i - 1] != b[j - 1]);
-                let least = replaced.min(steps[i - 1][j] + 1).min(steps[i][j - 1] + 1);
-                let is_swap = i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1];
-                if is_swap { least.min(steps[i - 2][j - 2] + 1) } else { least }
-            };
-        }
-    }
-    steps[a.len()][b.len()]
 }
 
 #[cfg(test)]

@@ -10,7 +10,9 @@ use serde::Deserialize;
 use serde_json::Value;
 
 use super::template::Templates;
+use crate::files;
 use crate::models::Usage;
+use crate::spelling::distance;
 
 /// Bytes of a script file; a larger one is refused.
 const FILE_MAX: u64 = 4 * 1024 * 1024;
@@ -156,11 +158,10 @@ struct ConductText {
 impl Script {
     /// Reads and checks a file. Its name in messages is the path as given.
     pub fn load(path: &Path) -> Result<Self, ScriptError> {
-        let read = |source| ScriptError::Read { path: path.to_owned(), source };
-        if std::fs::metadata(path).map_err(read)?.len() > FILE_MAX {
-            return Err(ScriptError::TooLarge { path: path.to_owned(), max: FILE_MAX });
-        }
-        let text = std::fs::read_to_string(path).map_err(read)?;
+        let text = files::read_text_bounded(path, FILE_MAX).map_err(|source| match source.kind() {
+            std::io::ErrorKind::FileTooLarge => ScriptError::TooLarge { path: path.to_owned(), max: FILE_MAX },
+            _ => ScriptError::Read { path: path.to_owned(), source },
+        })?;
         Self::parse(&path.display().to_string(), text)
     }
 
@@ -311,20 +312,4 @@ fn told(name: &str, line: Option<u64>, message: String) -> ScriptError {
         Some(nearest) => ScriptError::UnknownKey { name, line, nearest: nearest.to_owned(), key },
         None => ScriptError::Syntax { name, line, message },
     }
-}
-
-/// Edits from one word to the other (Levenshtein).
-fn distance(left: &str, right: &str) -> usize {
-    let right: Vec<char> = right.chars().collect();
-    let mut row: Vec<usize> = (0..=right.len()).collect();
-    for (i, a) in left.chars().enumerate() {
-        let mut diagonal = row[0];
-        row[0] = i + 1;
-        for (j, b) in right.iter().enumerate() {
-            let substituted = diagonal + usize::from(a != *b);
-            diagonal = row[j + 1];
-            row[j + 1] = substituted.min(diagonal + 1).min(row[j] + 1);
-        }
-    }
-    row[right.len()]
 }

@@ -2,6 +2,8 @@
 
 use unicode_normalization::UnicodeNormalization;
 
+use crate::spelling::distance;
+
 /// A name that can be called, and other spellings that lead to it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Candidate {
@@ -51,11 +53,10 @@ pub fn fold(name: &str) -> String {
 
 /// The name nearest to `wanted`, when it is near enough to be meant.
 pub fn nearest<'a>(names: impl Iterator<Item = &'a str>, wanted: &str) -> Option<&'a str> {
-    let key: Vec<char> = fold(wanted).chars().take(WANTED_SHOWN_MAX).collect();
-    let (distance, name) = names
-        .map(|name| (edit_distance(&key, &fold(name).chars().take(WANTED_SHOWN_MAX).collect::<Vec<_>>()), name))
-        .min_by_key(|(distance, _)| *distance)?;
-    (distance * 5 <= key.len().max(3) * 2).then_some(name)
+    let compared = |name: &str| fold(name).chars().take(WANTED_SHOWN_MAX).collect::<String>();
+    let key = compared(wanted);
+    let (steps, name) = names.map(|name| (distance(&key, &compared(name)), name)).min_by_key(|(steps, _)| *steps)?;
+    (steps * 5 <= key.chars().count().max(3) * 2).then_some(name)
 }
 
 fn spellings(candidate: &Candidate) -> impl Iterator<Item = &str> {
@@ -108,21 +109,6 @@ fn shown(wanted: &str) -> String {
         text.push('…');
     }
     text
-}
-
-/// Insertions, deletions, replacements; one row at a time.
-fn edit_distance(left: &[char], right: &[char]) -> usize {
-    let mut row: Vec<usize> = (0..=right.len()).collect();
-    for (i, a) in left.iter().enumerate() {
-        let mut diagonal = i;
-        row[0] = i + 1;
-        for (j, b) in right.iter().enumerate() {
-            let replaced = diagonal + usize::from(a != b);
-            diagonal = row[j + 1];
-            row[j + 1] = replaced.min(diagonal + 1).min(row[j] + 1);
-        }
-    }
-    row[right.len()]
 }
 
 #[cfg(test)]
