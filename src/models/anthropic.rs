@@ -452,10 +452,12 @@ impl Decoder for Reader {
 }
 
 fn append(object: &mut Value, key: &str, text: &str) {
-    if let Some(object) = object.as_object_mut() {
-        let before = object.get(key).and_then(Value::as_str).unwrap_or_default();
-        let joined = format!("{before}{text}");
-        object.insert(key.to_owned(), Value::String(joined));
+    let Some(object) = object.as_object_mut() else { return };
+    match object.get_mut(key) {
+        Some(Value::String(before)) => before.push_str(text),
+        Some(_) | None => {
+            object.insert(key.to_owned(), Value::String(text.to_owned()));
+        }
     }
 }
 
