@@ -67,11 +67,6 @@ impl Layout {
         self.root.join("retention")
     }
 
-    /// Owner-only scratch space, emptied by whoever made the entry.
-    pub fn scratch_folder(&self) -> PathBuf {
-        self.root.join("scratch")
-    }
-
     /// The folders that hold a folder per session, which holds a folder per job.
     pub fn job_roots(&self) -> [(JobKind, PathBuf); 2] {
         [(JobKind::ProcessAgent, self.root.join("subagents")), (JobKind::Shell, self.root.join("shells"))]

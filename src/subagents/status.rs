@@ -92,10 +92,6 @@ impl Status {
 /// Exit codes by which our own binary reports how its run ended (decision 1).
 const EXIT_TIME_LIMIT: i32 = 4;
 const EXIT_PARTIAL: i32 = 5;
-/// What a shell reports for a command that a signal ended.
-const SIGNAL_BASE: i32 = 128;
-/// State lost (section 8 of the architecture).
-const EXIT_STATE_LOST: i32 = 8;
 
 impl EndCause {
     /// The cause of an end record. The exit code counts as a typed report only for process agents: their payload is
@@ -216,36 +212,9 @@ impl EndCause {
         }
     }
 
-    /// Column `run` exits.
-    pub fn run_exit_code(self) -> i32 {
-        match self {
-            EndCause::Finished => 0,
-            EndCause::FinishedPartial => EXIT_PARTIAL,
-            EndCause::Failed { .. } | EndCause::NeverStarted | EndCause::Stopped { .. } => 1,
-            EndCause::Fault { signal } | EndCause::KilledOutside { signal } => SIGNAL_BASE + signal,
-            EndCause::TimeLimit | EndCause::Inactive => EXIT_TIME_LIMIT,
-            EndCause::KeeperVanished => EXIT_STATE_LOST,
-        }
-    }
-
     /// Whether `list` states the exit code (R369).
     pub fn shows_exit(self) -> bool {
         matches!(self, EndCause::Finished | EndCause::FinishedPartial | EndCause::Failed { .. } | EndCause::Fault { .. })
-    }
-
-    /// Column JUnit.
-    pub fn junit(self) -> &'static str {
-        match self {
-            EndCause::Finished => "passed",
-            EndCause::FinishedPartial | EndCause::Failed { .. } => "failure",
-            EndCause::Stopped { .. } => "skipped",
-            EndCause::Fault { .. }
-            | EndCause::TimeLimit
-            | EndCause::Inactive
-            | EndCause::KilledOutside { .. }
-            | EndCause::KeeperVanished
-            | EndCause::NeverStarted => "error",
-        }
     }
 }
 
@@ -291,26 +260,26 @@ mod tests {
     fn one_word_per_surface() {
         use JobKind::{ProcessAgent, Shell};
         let rows = [
-            (ProcessAgent, record(EndedBy::Itself, Some(0), None), "completed", "completed", 0, "finished", "passed"),
-            (ProcessAgent, record(EndedBy::Itself, Some(5), None), "completed", "completed", 5, "finished_partial", "failure"),
-            (ProcessAgent, record(EndedBy::Itself, Some(4), None), "timeout", "failed", 4, "inactive", "error"),
-            (ProcessAgent, record(EndedBy::Itself, Some(7), None), "error", "failed", 1, "failed", "failure"),
-            (Shell, record(EndedBy::Itself, Some(5), None), "error", "failed", 1, "failed", "failure"),
-            (Shell, record(EndedBy::Itself, Some(4), None), "error", "failed", 1, "failed", "failure"),
-            (ProcessAgent, record(EndedBy::Itself, None, Some(11)), "error", "failed", 139, "fault_signal", "error"),
-            (ProcessAgent, record(EndedBy::Itself, None, Some(9)), "lost", "failed", 137, "killed_from_outside", "error"),
-            (ProcessAgent, record(EndedBy::Itself, None, Some(15)), "lost", "failed", 143, "killed_from_outside", "error"),
-            (ProcessAgent, record(EndedBy::TimeLimit, None, Some(15)), "timeout", "failed", 4, "time_limit", "error"),
-            (ProcessAgent, record(stop(Requester::Model), Some(0), None), "cancelled", "stopped", 1, "stopped_by_model", "skipped"),
-            (Shell, record(stop(Requester::Person), None, Some(9)), "cancelled", "killed", 1, "stopped_by_person", "skipped"),
-            (Shell, record(stop(Requester::Limit), None, Some(15)), "timeout", "failed", 4, "time_limit", "error"),
-            (ProcessAgent, record(EndedBy::OwnerGone, None, Some(15)), "cancelled", "stopped", 1, "parent_gone", "skipped"),
-            (ProcessAgent, record(EndedBy::KeeperLost, None, None), "lost", "failed", 8, "keeper_vanished", "error"),
+            (ProcessAgent, record(EndedBy::Itself, Some(0), None), "completed", "completed", "finished"),
+            (ProcessAgent, record(EndedBy::Itself, Some(5), None), "completed", "completed", "finished_partial"),
+            (ProcessAgent, record(EndedBy::Itself, Some(4), None), "timeout", "failed", "inactive"),
+            (ProcessAgent, record(EndedBy::Itself, Some(7), None), "error", "failed", "failed"),
+            (Shell, record(EndedBy::Itself, Some(5), None), "error", "failed", "failed"),
+            (Shell, record(EndedBy::Itself, Some(4), None), "error", "failed", "failed"),
+            (ProcessAgent, record(EndedBy::Itself, None, Some(11)), "error", "failed", "fault_signal"),
+            (ProcessAgent, record(EndedBy::Itself, None, Some(9)), "lost", "failed", "killed_from_outside"),
+            (ProcessAgent, record(EndedBy::Itself, None, Some(15)), "lost", "failed", "killed_from_outside"),
+            (ProcessAgent, record(EndedBy::TimeLimit, None, Some(15)), "timeout", "failed", "time_limit"),
+            (ProcessAgent, record(stop(Requester::Model), Some(0), None), "cancelled", "stopped", "stopped_by_model"),
+            (Shell, record(stop(Requester::Person), None, Some(9)), "cancelled", "killed", "stopped_by_person"),
+            (Shell, record(stop(Requester::Limit), None, Some(15)), "timeout", "failed", "time_limit"),
+            (ProcessAgent, record(EndedBy::OwnerGone, None, Some(15)), "cancelled", "stopped", "parent_gone"),
+            (ProcessAgent, record(EndedBy::KeeperLost, None, None), "lost", "failed", "keeper_vanished"),
         ];
-        for (kind, record, tool, notice, code, name, junit) in rows {
+        for (kind, record, tool, notice, name) in rows {
             let cause = EndCause::from_record(kind, &record);
-            let found = (cause.tool_word(), cause.notice_word(kind), cause.run_exit_code(), cause.name(), cause.junit());
-            assert_eq!(found, (tool, notice, code, name, junit), "{record:?}");
+            let found = (cause.tool_word(), cause.notice_word(kind), cause.name());
+            assert_eq!(found, (tool, notice, name), "{record:?}");
         }
     }
 
