@@ -164,7 +164,7 @@ fn it_says_what_is_scripted_and_how_to_set_a_model() {
     fill(&home);
     let finished = demo(&home, ".");
     assert_eq!(finished.code, 0, "{finished:?}");
-    assert!(finished.stderr.starts_with("zapmyco demo: a script stands in for the model. Everything else is real"), "{}", finished.stderr);
+    assert!(finished.stderr.starts_with("zapmyco demo: a script stands in for the model.\nEverything else is real"), "{}", finished.stderr);
     let end: Vec<&str> = finished.stderr.lines().rev().take(4).collect();
     assert!(end[3].starts_with("The model was scripted") && end[3].contains("everything else was real"), "{}", finished.stderr);
     assert!(end[2].contains("export ANTHROPIC_API_KEY="), "{}", finished.stderr);

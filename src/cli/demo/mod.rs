@@ -36,10 +36,10 @@ const SCRIPT_NAME: &str = "demo.yaml";
 const SCRIPT: &str = include_str!("../../../examples/demo.yaml");
 
 const HOW_TO_SET_A_MODEL: &str = "
-The model was scripted (examples/demo.yaml); everything else was real. With a real model:
-  export ANTHROPIC_API_KEY=...        # or OPENAI_API_KEY, or start Ollama, LM Studio, llama.cpp or vLLM
+The model was scripted; everything else was real. With one:
+  export ANTHROPIC_API_KEY=...   # or OPENAI_API_KEY
   zapmyco run \"review this project with three subagents\"
-  zapmyco config show                 # which model is used, and where that was set";
+  zapmyco config show            # which model, and why";
 
 /// `zapmyco demo`.
 pub fn run(arguments: DemoArguments, environment: Environment) -> Result<Exit, CommandError> {
@@ -74,8 +74,9 @@ fn introduction(folder: &Path, chosen: &Parts) -> String {
     let titles: Vec<&str> = chosen.parts.iter().map(|part| part.title.as_str()).collect();
     let cut = if chosen.is_cut { format!(" (chosen among the first {FILES_MAX} files)") } else { String::new() };
     format!(
-        "zapmyco demo: a script stands in for the model. Everything else is real: the session, one subagent process per\n\
-         part, their tools, and every number of the report.\n  folder: {}\n  parts: {}{cut}",
+        "zapmyco demo: a script stands in for the model.\n\
+         Everything else is real: the session, one subagent process\n\
+         per part, their tools, and every number of the report.\n  folder: {}\n  parts: {}{cut}",
         folder.display(),
         titles.join(", ")
     )
