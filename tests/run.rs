@@ -158,6 +158,11 @@ fn the_turn_limit_gives_a_closing_report() {
     assert_eq!(result["subtype"], "error_max_turns");
     assert_eq!(result["partial"], json!(true));
     assert_eq!(result["result"], "closing report");
+    // A model that has nothing to report has still not finished.
+    let silent = Provider::with(|request| Answer::call(&format!("c{}", request.turn()), "Glob", json!({"pattern": "*"})));
+    let finished = run_against(&silent, &home, &["--max-turns", "2", "--output-format", "json", "go"]);
+    let result: Value = serde_json::from_str(&finished.stdout).unwrap();
+    assert_eq!((finished.code, result["partial"].as_bool()), (5, Some(true)), "{result}");
 }
 
 /// fault D3

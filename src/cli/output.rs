@@ -153,9 +153,15 @@ impl RunResult {
         }
     }
 
-    /// There is a text, and it is not the whole answer.
+    /// The work is not the whole of what was asked for: a limit was reached, or a text broke off.
     pub fn is_partial(&self) -> bool {
-        !self.text.is_empty() && !matches!(self.cause, Some(TurnCause::Finished))
+        match &self.cause {
+            Some(TurnCause::MaxTurns | TurnCause::Budget | TurnCause::MaxTokens) => true,
+            Some(TurnCause::Finished) => false,
+            Some(TurnCause::Refused | TurnCause::ModelFailed { .. } | TurnCause::StoreFailed { .. } | TurnCause::Cancelled) | None => {
+                !self.text.is_empty()
+            }
+        }
     }
 
     /// The text is what had arrived before a failure or a stop, not an answer.
