@@ -2,6 +2,7 @@
 //!
 //! Everything is opened when it is needed first, so that a command that fails early has touched nothing.
 
+mod agents;
 mod git;
 pub mod model;
 pub mod session;
@@ -25,6 +26,8 @@ pub struct Flags {
     /// `--allowedTools` and `--disallowedTools`, each possibly a list.
     pub allow: Vec<String>,
     pub deny: Vec<String>,
+    /// Profiles of `--agents`, as JSON.
+    pub agents: Option<String>,
 }
 
 /// One process of zapmyco: where it stands and how it is set.
@@ -37,6 +40,8 @@ pub struct App {
     pub rules: RuleSet,
     /// What the parent gave, when this process is a subagent.
     pub handover: Option<Handover>,
+    /// Profiles of `--agents`, as JSON.
+    pub agents: Option<String>,
 }
 
 /// Why the parts could not be put together.
@@ -75,7 +80,7 @@ impl App {
         settings.check(SECTIONS)?;
         let rules = rules(&settings, &flags.allow, &flags.deny, handover.as_ref())?;
         let limits = Arc::new(settings.limits().clone());
-        Ok(Self { environment, layout, cwd, settings, limits, rules, handover })
+        Ok(Self { environment, layout, cwd, settings, limits, rules, handover, agents: flags.agents })
     }
 
     /// The mode that settings, flags and parent give. A parent's mode is the widest there is, and the one that holds where

@@ -11,6 +11,7 @@ mod demo;
 mod examples;
 mod imports;
 mod jobs;
+mod local_agents;
 mod memory;
 mod messages;
 mod models;

@@ -362,7 +362,7 @@ fn notice(id: &str, result: &str) -> String {
         status: "completed",
         summary: format!("SubAgent {id} task completed."),
         content: NoticeContent::Result(result.to_owned()),
-        duration_ms: Some(1234),
+        usage: Some(zapmyco::text::incoming::NoticeUsage { tokens: None, tool_uses: None, duration_ms: 1234 }),
     };
     framed(&notice, 10_000)
 }

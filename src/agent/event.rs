@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use chrono::{DateTime, Local};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
@@ -24,6 +25,8 @@ pub enum EventKind {
         cwd: String,
         model: String,
         tools: Vec<String>,
+        /// Profiles that the session may start agents of.
+        agents: Vec<String>,
         mode: Mode,
         resumed: bool,
     },
@@ -99,10 +102,78 @@ pub enum EventKind {
         duration_ms: u64,
         output_path: String,
         call_id: Option<String>,
+        /// What a local agent has used; `None` for processes.
+        usage: Option<SubagentTotals>,
+    },
+    /// A local agent's session is stored and ready (R117, R118).
+    SubagentSpawned {
+        agent: Box<SubagentOrigin>,
+        prompt: String,
+        allowed_tools: Vec<String>,
+        model: String,
+        output_file: String,
+        resumed: bool,
+    },
+    /// A local agent's run has ended; its files are written (R119).
+    SubagentStopped {
+        agent: Box<SubagentOrigin>,
+        /// `completed`, `failed`, `stopped`.
+        status: String,
+        /// Why the result is not whole, when it is not.
+        partial: Option<String>,
+        totals: SubagentTotals,
+        output_file: String,
+        error: Option<String>,
+    },
+    /// A background run has ended (R120).
+    BackgroundTaskCompleted {
+        task_id: JobId,
+        tool_call_id: Option<String>,
+        tool_name: String,
+        task_kind: String,
+        child_session_id: SessionId,
+        description: String,
+        status: String,
+        started_at: DateTime<Local>,
+        completed_at: DateTime<Local>,
+        output_path: String,
+    },
+    /// What a background run has used so far; not stored.
+    SubagentProgress {
+        agent: Box<SubagentOrigin>,
+        totals: SubagentTotals,
+        last_tool: Option<String>,
+    },
+    /// An event of a child's session, shown to its parent's observers: ids are rewritten, the child's own session stores it
+    /// (R245 to R250).
+    Subagent {
+        agent: Box<SubagentOrigin>,
+        event: Box<EventKind>,
     },
     TurnEnded {
         end: TurnEnd,
     },
+}
+
+/// Which child an event is about (R239, R247).
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct SubagentOrigin {
+    pub agent_id: JobId,
+    pub agent_type: String,
+    pub description: String,
+    pub background: bool,
+    pub child_session_id: SessionId,
+    pub parent_tool_call_id: Option<String>,
+}
+
+/// What a run has used (R121).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct SubagentTotals {
+    pub usage: Usage,
+    pub tool_uses: u64,
+    pub duration_ms: u64,
 }
 
 /// Version of the logged form of an event.
@@ -111,10 +182,11 @@ const LOG_VERSION: u32 = 1;
 impl EventKind {
     /// The form in the event log: a name and data. Texts and inputs that the session's messages hold are not repeated.
     ///
-    /// `None` for what is not logged: parts of an answer, whole messages, and jobs, which have a table of their own.
+    /// `None` for what is not logged here: parts of an answer, whole messages, what a child's own session logs, and jobs,
+    /// whose registry saves what it tells.
     pub fn logged(&self) -> Option<(&'static str, Value)> {
         let (name, data) = match self {
-            Self::SessionStarted { cwd, model, tools, mode, resumed } => {
+            Self::SessionStarted { cwd, model, tools, mode, resumed, .. } => {
                 ("session_started", json!({ "cwd": cwd, "model": model, "tools": tools, "mode": mode, "resumed": resumed }))
             }
             Self::TurnStarted { source, .. } => ("turn_started", json!({ "source": source })),
@@ -140,7 +212,12 @@ impl EventKind {
             | Self::AssistantMessage { .. }
             | Self::ToolResults { .. }
             | Self::JobStarted { .. }
-            | Self::JobEnded { .. } => return None,
+            | Self::JobEnded { .. }
+            | Self::SubagentSpawned { .. }
+            | Self::SubagentStopped { .. }
+            | Self::BackgroundTaskCompleted { .. }
+            | Self::SubagentProgress { .. }
+            | Self::Subagent { .. } => return None,
         };
         let mut logged = json!({ "version": LOG_VERSION });
         if let (Some(logged), Value::Object(data)) = (logged.as_object_mut(), data) {

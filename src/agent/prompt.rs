@@ -13,6 +13,8 @@ pub enum Role {
     Main,
     /// A subagent in a process of its own; nobody can be asked, nobody reads along.
     ProcessChild,
+    /// A subagent in the process of its parent; its prompt is [`child_prompt`].
+    LocalChild,
 }
 
 /// Where the session runs. Taken by `app`, once.
@@ -44,6 +46,19 @@ its work meanwhile.
 your earlier messages, not the results of your tools. Put everything that matters into it.
 - You see nothing of the coordinator's conversation. The task text is all you know of it.
 - You cannot ask anyone. When something is unclear, choose the most likely reading, say so in the report, and go on.
+- You cannot start further agents, and you must not start zapmyco from the shell.
+- If you cannot do the task, say what is missing and what you found on the way; a clear failure is a useful report.
+- Stop when the task is done. Do not widen it.";
+
+const LOCAL_CHILD_AUDIENCE: &str = "\
+# Your place
+You are a subagent: another agent, your coordinator, gave you one task.
+- Your final message is your only output, and your coordinator is its only reader. Nothing else of your work is seen: not \
+your earlier messages, not the results of your tools. Put everything that matters into it.
+- You see nothing of the coordinator's conversation. The task text is all you know of it. A message that comes while you \
+work is from the coordinator.
+- Nobody answers questions you put into a message. When something is unclear, choose the most likely reading, say so in the \
+report, and go on.
 - You cannot start further agents, and you must not start zapmyco from the shell.
 - If you cannot do the task, say what is missing and what you found on the way; a clear failure is a useful report.
 - Stop when the task is done. Do not widen it.";
@@ -100,11 +115,22 @@ pub fn system_prompt(role: Role, facts: &EnvironmentFacts) -> String {
     let parts: &[&str] = match role {
         Role::Main => &[PRODUCT, MAIN_AUDIENCE, WORKING, DELEGATION, ANSWER],
         Role::ProcessChild => &[PRODUCT, CHILD_AUDIENCE, WORKING, CHILD_REPORT],
+        Role::LocalChild => return child_prompt("", None, facts),
     };
     let mut prompt = parts.join("\n\n");
     prompt.push_str("\n\n");
     prompt.push_str(&environment_block(facts));
     prompt
+}
+
+/// The prompt of a child in this process (R125): product, the body of its profile with its persistent memory, general
+/// notes, environment.
+pub fn child_prompt(body: &str, memory: Option<&str>, facts: &EnvironmentFacts) -> String {
+    let body = body.trim();
+    let environment = environment_block(facts);
+    let parts = [Some(PRODUCT), Some(body), memory.map(str::trim), Some(LOCAL_CHILD_AUDIENCE), Some(WORKING), Some(CHILD_REPORT)];
+    let parts: Vec<&str> = parts.into_iter().flatten().filter(|part| !part.is_empty()).chain([environment.as_str()]).collect();
+    parts.join("\n\n")
 }
 
 /// Whether a folder lies inside a git repository: one of the folders above it has `.git`.
@@ -179,6 +205,21 @@ mod tests {
             assert!(prompt.contains(rule), "{rule}");
         }
         assert!(!prompt.contains("The tool `subagent`"));
+    }
+
+    /// R125, R126, R127, R131: product, body with memory, notes, environment, in this order.
+    #[test]
+    fn the_prompt_of_a_local_child_has_its_fixed_order() {
+        let prompt = child_prompt("You review code.\n", Some("# Memory\nuse tabs"), &facts());
+        let places: Vec<usize> =
+            [PRODUCT, "You review code.\n\n# Memory\nuse tabs", "# Your place", WORKING, "Do not write report, summary", "<env>"]
+                .into_iter()
+                .map(|part| prompt.find(part).unwrap_or_else(|| panic!("{part}")))
+                .collect();
+        assert!(places.is_sorted(), "{places:?}");
+        assert!(prompt.ends_with("Model: anthropic/claude-x\n</env>"));
+        assert_eq!(prompt, child_prompt("You review code.", Some("# Memory\nuse tabs\n"), &facts()), "equal facts give equal bytes");
+        assert!(!child_prompt("", None, &facts()).contains("\n\n\n"));
     }
 
     /// R29, R393

@@ -40,6 +40,8 @@ pub struct SessionParts {
     pub prefix: Arc<Prefix>,
     /// Context messages (`instructions.rs`), put before the first prompt. On resume only those that have changed are added.
     pub context: Vec<String>,
+    /// Profiles that the session may start agents of; for observers.
+    pub agents: Vec<String>,
     /// What a person should hear at the start.
     pub notices: Vec<String>,
     pub inbox: Inbox,
@@ -71,6 +73,9 @@ pub struct Denial {
     pub tool_use_id: String,
     pub tool_input: Value,
     pub message: String,
+    /// The subagent whose call it was.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub agent_id: Option<JobId>,
     /// The same tool had a successful call afterwards: the work was done after all.
     #[serde(skip)]
     pub succeeded_later: bool,
@@ -219,6 +224,7 @@ impl Session {
             cwd: self.parts.cwd.display().to_string(),
             model: self.parts.model.name().to_owned(),
             tools: self.parts.toolbox.names(),
+            agents: self.parts.agents.clone(),
             mode: self.parts.policy.mode(),
             resumed,
         }
@@ -315,6 +321,7 @@ impl Session {
                     tool_use_id: end.id.clone(),
                     tool_input: input_of(&end.id),
                     message: end.text.clone(),
+                    agent_id: None,
                     succeeded_later: false,
                 });
             } else if !end.is_error {

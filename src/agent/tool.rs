@@ -8,6 +8,7 @@ use serde_json::Value;
 use tokio_util::sync::CancellationToken;
 
 use crate::agent::state::SessionState;
+use crate::config::Limits;
 use crate::ids::SessionId;
 use crate::models::ToolDeclaration;
 use crate::permissions::Effect;
@@ -20,6 +21,16 @@ pub trait Tool: Send + Sync {
 
     /// What the call would do; asked before permission is decided. An input that makes no sense is `InvalidInput`.
     fn effect(&self, input: &Value, context: &ToolContext) -> Result<Effect, ToolFailure>;
+
+    /// Bytes of its result that the model may get.
+    fn result_max(&self, limits: &Limits) -> u64 {
+        limits.tool_result_max
+    }
+
+    /// Only waits for work that has limits of its own, so it takes no place among the calls that run at once (R31).
+    fn only_waits(&self) -> bool {
+        false
+    }
 
     /// Runs the call. Must end soon after `context.cancel` fires; dropping the future also cancels it.
     fn call<'a>(&'a self, input: Value, context: ToolContext) -> BoxFuture<'a, Result<ToolReply, ToolFailure>>;

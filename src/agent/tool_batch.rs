@@ -91,9 +91,12 @@ enum Outcome {
 #[derive(Default)]
 struct Running {
     tasks: JoinSet<Result<ToolReply, ToolFailure>>,
-    calls: HashMap<Id, (usize, Instant)>,
+    /// Place, start, and whether it only waits.
+    calls: HashMap<Id, (usize, Instant, bool)>,
     /// The one that runs must not have company.
     alone: bool,
+    /// How many of them only wait.
+    waiting: usize,
 }
 
 impl Batch<'_> {
@@ -139,7 +142,9 @@ impl Batch<'_> {
             return true;
         }
         let concurrent = self.toolbox.find(&call.name).is_none_or(|tool| tool.spec().concurrent);
-        concurrent && !running.alone && running.tasks.len() < self.limits.tool_concurrency.max(1) as usize
+        let only_waits = self.toolbox.find(&call.name).is_some_and(|tool| tool.only_waits());
+        let places = self.limits.tool_concurrency.max(1) as usize;
+        concurrent && !running.alone && (only_waits || running.calls.len() - running.waiting < places)
     }
 
     /// Starts one call, or tells at once how it ended. Permission is decided here, just before the call, so that a mode
@@ -158,8 +163,10 @@ impl Batch<'_> {
         match self.prepare(call, &context) {
             Prepared::Ready(tool) => {
                 running.alone = !tool.spec().concurrent;
+                let only_waits = tool.only_waits();
+                running.waiting += usize::from(only_waits);
                 let task = running.tasks.spawn(async move { tool.call(input, context).await });
-                running.calls.insert(task.id(), (place, Instant::now()));
+                running.calls.insert(task.id(), (place, Instant::now(), only_waits));
                 Ok(None)
             }
             Prepared::Refused { text, denied } => Ok(Some(CallEnd { id, name, text, is_error: true, denied })),
@@ -230,7 +237,8 @@ impl Batch<'_> {
             Outcome::Returned(Err(failure)) => (failure.to_string(), true, failure.kind == FailureKind::Denied, None),
             Outcome::Panicked => (fault_of(&name), true, false, None),
         };
-        let text = shortened(text, self.limits.tool_result_max);
+        let max = self.toolbox.find(&call.name).map_or(self.limits.tool_result_max, |tool| tool.result_max(self.limits));
+        let text = shortened(text, max);
         (CallEnd { id: call.id.clone(), name, text, is_error, denied }, structured)
     }
 
@@ -321,7 +329,8 @@ impl Running {
             Ok((id, returned)) => (id, Outcome::Returned(returned)),
             Err(error) => (error.id(), Outcome::Panicked),
         };
-        let (place, since) = self.calls.remove(&id)?;
+        let (place, since, only_waits) = self.calls.remove(&id)?;
+        self.waiting -= usize::from(only_waits);
         self.alone = false;
         Some((place, since, outcome))
     }

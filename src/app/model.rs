@@ -39,6 +39,8 @@ pub struct ChosenModel {
     pub key_variables: Vec<String>,
     /// Reasoning level of the choice.
     pub reasoning: Option<String>,
+    /// It is a provider's; not a script and not a recording.
+    pub is_remote: bool,
 }
 
 #[derive(Debug, thiserror::Error)]
@@ -70,6 +72,7 @@ struct Base {
     secret: Option<SecretString>,
     /// The recording that is played.
     played: Option<PathBuf>,
+    is_remote: bool,
 }
 
 impl App {
@@ -88,6 +91,7 @@ impl App {
             record,
             key_variables: catalog::key_variables(&self.providers()?),
             reasoning: base.reasoning,
+            is_remote: base.is_remote,
         })
     }
 
@@ -144,6 +148,7 @@ impl App {
             secret: resolved.key.clone(),
             played: None,
             model: remote::open(resolved, &self.limits, gate),
+            is_remote: true,
         }
     }
 
@@ -155,6 +160,7 @@ impl App {
             reasoning: None,
             secret: None,
             played: None,
+            is_remote: false,
         }
     }
 
@@ -166,6 +172,7 @@ impl App {
             reasoning: None,
             secret: None,
             played: Some(path.to_owned()),
+            is_remote: false,
         })
     }
 

@@ -10,6 +10,7 @@ use crate::agent::instructions::{self, Gathered};
 use crate::agent::prompt::{self, EnvironmentFacts, Role, in_git_repository};
 use crate::agent::session::{Session, SessionError, SessionParts};
 use crate::agent::tool::ToolBox;
+use crate::app::agents::selection_of;
 use crate::app::model::ChosenModel;
 use crate::app::{App, AppError, git};
 use crate::clock;
@@ -18,11 +19,15 @@ use crate::ids::{IdError, JobId, JobKind, SessionId};
 use crate::models::Prefix;
 use crate::permissions::decide::Policy;
 use crate::store::{SessionRow, Store};
+use crate::subagents::child::LocalParts;
 use crate::subagents::delegation::{Delegation, DelegationParts};
 use crate::subagents::folders::JobError;
 use crate::subagents::handover::{ChildSettings, HandoverError, ModeReader};
+use crate::subagents::in_process::AgentError;
+use crate::subagents::profiles::parse::CommandLineProfilesError;
 use crate::supervisor::launch::Launcher;
 use crate::supervisor::plan::Program;
+use crate::tools::agent::AgentTool;
 use crate::tools::bash::BashTool;
 use crate::tools::subagent::SubagentTool;
 use crate::tools::task_output::TaskOutputTool;
@@ -44,6 +49,8 @@ pub struct SessionRequest<'a> {
     pub events: Arc<dyn EventSink>,
     pub max_turns: Option<u32>,
     pub append_system_prompt: Option<&'a str>,
+    /// Observers see the text of agents in this process too (R322).
+    pub forward_subagent_text: bool,
 }
 
 /// An open session and what belongs to it.
@@ -71,6 +78,10 @@ pub enum OpenError {
     Handover(#[from] HandoverError),
     #[error(transparent)]
     Jobs(#[from] JobError),
+    #[error(transparent)]
+    Agents(#[from] AgentError),
+    #[error("--agents: {0}")]
+    Profiles(#[from] CommandLineProfilesError),
 }
 
 impl App {
@@ -80,9 +91,22 @@ impl App {
         let lock = self.lock_session(&id)?;
         let inbox = Inbox::new(self.limits.inbox_capacity);
         let policy = Arc::new(self.policy()?);
-        let delegation = self.delegation(&id, chosen, &request, &store, &inbox, &policy)?;
-        let toolbox = toolset::build(request.role, session_tools(request.role, &delegation), &policy);
         let Gathered { context, notices } = self.instructions();
+        let local = match request.role {
+            Role::Main => Some(self.local_parts(chosen, &request, &policy, &context)?),
+            Role::ProcessChild | Role::LocalChild => None,
+        };
+        let parts = self.delegation_parts(&id, chosen, &request, &store, &inbox, &policy);
+        let delegation = Delegation::new(DelegationParts { local, ..parts });
+        let mut tools = session_tools(request.role, &delegation);
+        let mut agents = Vec::new();
+        if request.role == Role::Main {
+            let profiles = delegation.profiles().await?;
+            agents = profiles.iter().map(|profile| profile.name.clone()).collect();
+            let can_read = ["Read", "Bash"].iter().any(|name| !policy.removes(name, &[]));
+            tools.delegation.push(Arc::new(AgentTool::new(delegation.clone(), &profiles, can_read)));
+        }
+        let toolbox = toolset::build(request.role, tools, &policy);
         let prefix = self.prefix(chosen, &request, &toolbox);
         let parts = SessionParts {
             id: id.clone(),
@@ -97,6 +121,7 @@ impl App {
             limits: Arc::clone(&self.limits),
             prefix: Arc::new(prefix),
             context,
+            agents,
             notices,
             inbox,
             max_turns: request.max_turns,
@@ -127,7 +152,7 @@ impl App {
     fn new_session_id(&self, role: Role) -> Result<SessionId, IdError> {
         match (role, self.environment.get(crate::config::environment::SUBAGENT)) {
             (Role::ProcessChild, Some(job)) => Ok(SessionId::of_child(&JobId::parse(job)?)),
-            (Role::ProcessChild | Role::Main, _) => Ok(SessionId::new_main()),
+            (Role::ProcessChild | Role::LocalChild | Role::Main, _) => Ok(SessionId::new_main()),
         }
     }
 
@@ -156,7 +181,7 @@ impl App {
         Ok(policy)
     }
 
-    fn delegation(
+    fn delegation_parts(
         &self,
         id: &SessionId,
         chosen: &ChosenModel,
@@ -164,8 +189,8 @@ impl App {
         store: &Store,
         inbox: &Inbox,
         policy: &Policy,
-    ) -> Result<Delegation, OpenError> {
-        let parts = DelegationParts {
+    ) -> DelegationParts {
+        DelegationParts {
             launcher: Launcher::new(Program::Own),
             child_program: Program::Own,
             store: Some(store.clone()),
@@ -179,8 +204,32 @@ impl App {
             hidden_variables: chosen.key_variables.clone(),
             events: Some(Arc::clone(&request.events)),
             inbox: Some(inbox.clone()),
-        };
-        Ok(Delegation::new(parts))
+            local: None,
+        }
+    }
+
+    fn local_parts(
+        &self,
+        chosen: &ChosenModel,
+        request: &SessionRequest<'_>,
+        policy: &Arc<Policy>,
+        context: &[String],
+    ) -> Result<LocalParts, OpenError> {
+        Ok(LocalParts {
+            catalog: Arc::new(self.profiles()?),
+            policy: Arc::clone(policy),
+            home: self.environment.home(),
+            model: Arc::clone(&chosen.model),
+            selection: selection_of(chosen),
+            models: Arc::new(self.child_models(chosen).map_err(AppError::Settings)?),
+            toolbox: Arc::new(|wanted| toolset::build(Role::LocalChild, session_tools(Role::LocalChild, wanted.delegation), wanted.policy)),
+            context: context.to_vec(),
+            facts: self.facts(chosen),
+            settings: self.agent_settings().map_err(AppError::Settings)?,
+            memory: self.settings.section("memory").map_err(AppError::Settings)?.unwrap_or_default(),
+            max_turns: request.max_turns,
+            forward_text: request.forward_subagent_text,
+        })
     }
 
     fn child_settings(&self, chosen: &ChosenModel, policy: &Policy, max_turns: Option<u32>) -> ChildSettings {
@@ -206,16 +255,19 @@ impl App {
         })
     }
 
-    fn prefix(&self, chosen: &ChosenModel, request: &SessionRequest<'_>, toolbox: &ToolBox) -> Prefix {
-        let facts = EnvironmentFacts {
+    fn facts(&self, chosen: &ChosenModel) -> EnvironmentFacts {
+        EnvironmentFacts {
             cwd: self.cwd.clone(),
             git_repository: in_git_repository(&self.cwd),
             platform: std::env::consts::OS.to_owned(),
             shell: self.environment.get("SHELL").unwrap_or("/bin/sh").to_owned(),
             os_version: os_version(),
             model: chosen.model.name().to_owned(),
-        };
-        let mut system = prompt::system_prompt(request.role, &facts);
+        }
+    }
+
+    fn prefix(&self, chosen: &ChosenModel, request: &SessionRequest<'_>, toolbox: &ToolBox) -> Prefix {
+        let mut system = prompt::system_prompt(request.role, &self.facts(chosen));
         if let Some(addition) = request.append_system_prompt {
             system.push_str("\n\n");
             system.push_str(addition);
@@ -234,8 +286,8 @@ fn os_version() -> String {
 /// The tools that need the session's delegation. A child sees its own shells only.
 fn session_tools(role: Role, delegation: &Delegation) -> SessionTools {
     let kinds: &[JobKind] = match role {
-        Role::Main => &[JobKind::ProcessAgent, JobKind::Shell],
-        Role::ProcessChild => &[JobKind::Shell],
+        Role::Main => &[JobKind::ProcessAgent, JobKind::LocalAgent, JobKind::Shell],
+        Role::ProcessChild | Role::LocalChild => &[JobKind::Shell],
     };
     SessionTools {
         shells: vec![
@@ -269,5 +321,6 @@ fn task_type(role: Role) -> &'static str {
     match role {
         Role::Main => "main",
         Role::ProcessChild => "process_child",
+        Role::LocalChild => crate::subagents::child::TASK_TYPE,
     }
 }

@@ -47,6 +47,9 @@ pub fn of_model(error: &ModelChoiceFailure) -> CommandError {
 
 pub fn of_open(error: &OpenError) -> CommandError {
     match error {
+        OpenError::Agents(error) => CommandError::from_error(Exit::Usage, error),
+        OpenError::Profiles(_) => CommandError::from_error(Exit::Usage, error)
+            .with_hint("--agents takes JSON such as {\"reviewer\": {\"description\": \"...\", \"prompt\": \"...\"}}"),
         OpenError::App(error) => of_app(error),
         OpenError::NothingToContinue { .. } => {
             CommandError::from_error(Exit::Usage, error).with_hint("start one: zapmyco run \"what to do\"")

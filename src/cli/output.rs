@@ -15,7 +15,7 @@ use serde::Serialize;
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 
-use crate::agent::event::{Event, EventKind, EventSink, TurnCause};
+use crate::agent::event::{Event, EventKind, EventSink, SubagentOrigin, SubagentTotals, TurnCause};
 use crate::agent::session::Denial;
 use crate::cli::report::{self, CommandError, Exit};
 use crate::ids::SessionId;
@@ -271,8 +271,8 @@ impl LineWriter {
 fn stream_line(event: &Event) -> Option<Value> {
     let session = &event.session;
     let value = match &event.kind {
-        EventKind::SessionStarted { cwd, model, tools, mode, resumed } => json!({
-            "type": "system", "subtype": "init", "session_id": session, "cwd": cwd, "tools": tools, "agents": [], "mcp_servers": [],
+        EventKind::SessionStarted { cwd, model, tools, agents, mode, resumed } => json!({
+            "type": "system", "subtype": "init", "session_id": session, "cwd": cwd, "tools": tools, "agents": agents, "mcp_servers": [],
             "model": model, "permissionMode": mode, "resumed": resumed, "schema_version": OUTPUT_VERSION,
         }),
         EventKind::AssistantMessage { message, usage } => json!({
@@ -305,19 +305,62 @@ fn stream_line(event: &Event) -> Option<Value> {
             "type": "system", "subtype": "task_started", "session_id": session, "task_id": job, "task_type": job.kind(),
             "tool_use_id": call_id, "parent_tool_use_id": call_id, "description": title, "pid": pid,
         }),
-        EventKind::JobEnded { job, title, status, duration_ms, output_path, call_id } => json!({
+        EventKind::JobEnded { job, title, status, duration_ms, output_path, call_id, usage } => json!({
             "type": "system", "subtype": "task_notification", "session_id": session, "task_id": job, "task_type": job.kind(),
             "tool_use_id": call_id, "parent_tool_use_id": call_id, "status": status, "summary": title, "output_file": output_path,
-            "usage": { "duration_ms": duration_ms },
+            "usage": usage.as_ref().map_or_else(|| json!({ "duration_ms": duration_ms }), task_usage),
+        }),
+        EventKind::Subagent { agent, event } => return child_line(session, agent, event),
+        EventKind::SubagentSpawned { agent, prompt, allowed_tools, model, output_file, resumed } => json!({
+            "type": "system", "subtype": "subagent_spawned", "session_id": session, "agent_id": agent.agent_id, "agent_type": agent.agent_type,
+            "description": agent.description, "background": agent.background, "child_session_id": agent.child_session_id,
+            "parent_tool_use_id": agent.parent_tool_call_id, "prompt": prompt, "allowed_tools": allowed_tools, "model": model,
+            "output_file": output_file, "resumed": resumed,
+        }),
+        EventKind::SubagentStopped { agent, status, partial, totals, output_file, error } => json!({
+            "type": "system", "subtype": "subagent_stopped", "session_id": session, "agent_id": agent.agent_id, "agent_type": agent.agent_type,
+            "background": agent.background, "child_session_id": agent.child_session_id, "parent_tool_use_id": agent.parent_tool_call_id,
+            "status": status, "partial": partial, "output_file": output_file, "error": error, "usage": task_usage(totals),
+        }),
+        EventKind::SubagentProgress { agent, totals, last_tool } => json!({
+            "type": "system", "subtype": "task_progress", "session_id": session, "task_id": agent.agent_id,
+            "tool_use_id": agent.parent_tool_call_id, "parent_tool_use_id": agent.parent_tool_call_id, "description": agent.description,
+            "last_tool_name": last_tool, "usage": task_usage(totals),
         }),
         EventKind::Notice { text } => json!({ "type": "system", "subtype": "notice", "session_id": session, "message": text }),
         EventKind::TextDelta { .. }
         | EventKind::ThinkingDelta { .. }
         | EventKind::ToolStarted { .. }
         | EventKind::ToolEnded { .. }
+        | EventKind::BackgroundTaskCompleted { .. }
         | EventKind::TurnEnded { .. } => return None,
     };
     Some(value)
+}
+
+/// The line of a child's event, as its parent's observers see it (R322, R324).
+fn child_line(session: &SessionId, agent: &SubagentOrigin, event: &EventKind) -> Option<Value> {
+    let message = |role: &str, message: &Message, usage: Option<&Usage>| {
+        json!({
+            "type": role, "session_id": session, "parent_tool_use_id": agent.parent_tool_call_id, "agent_id": agent.agent_id,
+            "agent_type": agent.agent_type, "child_session_id": agent.child_session_id, "source": "subagent",
+            "message": { "role": role, "content": content(message), "usage": usage },
+        })
+    };
+    match event {
+        EventKind::AssistantMessage { message: said, usage } => Some(message("assistant", said, Some(usage))),
+        EventKind::ToolResults { message: results } => Some(message("user", results, None)),
+        EventKind::PermissionDenied { call_id, name, message, .. } => Some(json!({
+            "type": "system", "subtype": "permission_denied", "session_id": session, "tool_name": name, "tool_use_id": call_id,
+            "agent_id": agent.agent_id, "parent_tool_use_id": agent.parent_tool_call_id, "message": message,
+        })),
+        _ => None,
+    }
+}
+
+/// R323
+fn task_usage(totals: &SubagentTotals) -> Value {
+    json!({ "total_tokens": totals.usage.total(), "tool_uses": totals.tool_uses, "duration_ms": totals.duration_ms })
 }
 
 /// Blocks in the form that readers of such streams know.

@@ -61,6 +61,14 @@ pub struct RunArguments {
     #[arg(long, value_name = "TEXT")]
     pub append_system_prompt: Option<String>,
 
+    /// Profiles of agents for this run: {"NAME": {"description": "...", "prompt": "..."}}
+    #[arg(long, value_name = "JSON")]
+    pub agents: Option<String>,
+
+    /// stream-json: show the text of agents in this process too, not only their tool calls
+    #[arg(long)]
+    pub forward_subagent_text: bool,
+
     /// Go on with the newest session of this folder
     #[arg(long = "continue", short = 'c', conflicts_with = "resume")]
     pub continue_last: bool,
@@ -168,6 +176,7 @@ pub struct RunOptions {
     pub record: Option<PathBuf>,
     pub max_turns: Option<u32>,
     pub append_system_prompt: Option<String>,
+    pub forward_subagent_text: bool,
     pub on_exit: OnExit,
     pub denied: DeniedCalls,
 }
@@ -189,6 +198,7 @@ impl Default for RunOptions {
             record: None,
             max_turns: None,
             append_system_prompt: None,
+            forward_subagent_text: false,
             on_exit: OnExit::Wait,
             denied: DeniedCalls::FailUnlessDone,
         }
@@ -214,7 +224,8 @@ fn prepare(arguments: RunArguments, environment: Environment) -> Result<Work, Co
     let cwd = app::working_directory(arguments.cwd.as_deref()).map_err(|error| failure::of_app(&error))?;
     let prompt = prompt::of_run(&arguments)?;
     let max_turns = arguments.max_turns.or(handover.as_ref().and_then(|handover| handover.max_turns));
-    let flags = flags(&arguments.model, &arguments.rights);
+    let mut flags = flags(&arguments.model, &arguments.rights);
+    flags.agents.clone_from(&arguments.agents);
     let role = if arguments.subagent { Role::ProcessChild } else { Role::Main };
     let app = App::load(environment, cwd, flags, handover).map_err(|error| failure::of_app(&error))?;
     Ok(Work {
@@ -230,6 +241,7 @@ fn prepare(arguments: RunArguments, environment: Environment) -> Result<Work, Co
             record: arguments.model.record,
             max_turns,
             append_system_prompt: arguments.append_system_prompt,
+            forward_subagent_text: arguments.forward_subagent_text,
             on_exit: arguments.on_exit,
             denied: match (arguments.fail_on_denied, arguments.ignore_denied) {
                 (true, _) => DeniedCalls::AlwaysFail,
@@ -245,7 +257,12 @@ pub fn flags(model: &ModelArguments, rights: &RightsArguments) -> Flags {
     let text = |key: &str, value: &Option<String>| value.clone().map(|value| (key.to_owned(), toml::Value::String(value)));
     let mode = rights.permission_mode.map(|mode| mode.as_str().to_owned());
     let settings = [text("model", &model.model), text("base_url", &model.base_url), text("permission_mode", &mode)];
-    Flags { settings: settings.into_iter().flatten().collect(), allow: rights.allowed_tools.clone(), deny: rights.disallowed_tools.clone() }
+    Flags {
+        settings: settings.into_iter().flatten().collect(),
+        allow: rights.allowed_tools.clone(),
+        deny: rights.disallowed_tools.clone(),
+        agents: None,
+    }
 }
 
 fn start(arguments: &RunArguments) -> Start {
@@ -281,7 +298,7 @@ impl Work {
         let clearing = self.clear_away_old_jobs(&open);
         let prompt = match self.role {
             Role::Main => Input::user(self.prompt.clone()),
-            Role::ProcessChild => Input::new(InputSource::Subagent, self.prompt.clone()),
+            Role::ProcessChild | Role::LocalChild => Input::new(InputSource::Subagent, self.prompt.clone()),
         };
         let conversation = headless::converse(&mut open, prompt, self.options.on_exit, &self.app.limits, &shutdown).await;
         let result = self.result(&open, &conversation, &shutdown, since);
@@ -305,6 +322,7 @@ impl Work {
             events: observers.sink(),
             max_turns: self.options.max_turns,
             append_system_prompt: self.options.append_system_prompt.as_deref(),
+            forward_subagent_text: self.options.forward_subagent_text,
         };
         self.app.open_session(chosen, request).await.map_err(|error| failure::of_open(&error))
     }
@@ -320,7 +338,14 @@ impl Work {
 
     fn result(&self, open: &OpenSession, conversation: &Conversation, shutdown: &Shutdown, since: Instant) -> RunResult {
         let end = &conversation.end;
-        let denials = open.session.denials();
+        let mut denials = open.session.denials();
+        denials.extend(open.delegation.agent_denials());
+        let mut usage_by_model = open.session.usage_by_model().clone();
+        let mut usage = open.session.usage();
+        for (model, used) in open.delegation.agent_usage() {
+            usage += used;
+            *usage_by_model.entry(model).or_default() += used;
+        }
         let refused = match self.options.denied {
             DeniedCalls::FailUnlessDone => denials.iter().any(|denial| !denial.succeeded_later),
             DeniedCalls::AlwaysFail => !denials.is_empty(),
@@ -345,8 +370,8 @@ impl Work {
             errors: failure::of_turn(&end.cause).into_iter().collect(),
             duration: since.elapsed(),
             steps: open.session.steps(),
-            usage: open.session.usage(),
-            usage_by_model: open.session.usage_by_model().clone(),
+            usage,
+            usage_by_model,
             denials,
             jobs_left: conversation.jobs_left.clone(),
         }
@@ -379,7 +404,7 @@ impl Work {
         match (result.is_broken(), self.role) {
             (false, _) => result.text.clone(),
             (true, Role::Main) => String::new(),
-            (true, Role::ProcessChild) => {
+            (true, Role::ProcessChild | Role::LocalChild) => {
                 let why = result.errors.first().map_or("it was stopped", String::as_str);
                 format!("[incomplete: {why}. What was found so far:]\n{}", work.text_with(&result.text))
             }

@@ -211,6 +211,21 @@ impl JobFolder {
         })
     }
 
+    /// What a local agent is and how it ended (R7, R9).
+    pub fn agent_metadata(&self) -> PathBuf {
+        self.path.join("metadata.json")
+    }
+
+    /// A local agent's text: what was found so far, at the end the result.
+    pub fn agent_output(&self) -> PathBuf {
+        self.path.join("output.txt")
+    }
+
+    /// The same text under the name other programs know.
+    pub fn agent_task_output(&self) -> PathBuf {
+        self.path.join("task.output")
+    }
+
     /// The last bytes of a stream beyond the cap: two segments written in turn (`segment` is 0 or 1).
     pub fn output_tail(&self, stream: Stream, segment: u8) -> PathBuf {
         let name = match stream {

@@ -42,6 +42,16 @@ pub struct Limits {
     pub output_tail_kept: u64,
     /// Longest silence of a child's model or tools (R165).
     pub inactivity_limit: Duration,
+    /// The same for a local agent in the background; zero: none (R178).
+    pub background_inactivity_limit: Duration,
+    /// Longest life of a local agent's run; zero: none (R179).
+    pub agent_time_limit: Duration,
+    /// Model requests of a local agent whose profile sets none; 0: no limit (R172).
+    pub agent_max_turns: u32,
+    /// Tokens of a local agent's run; 0: no limit (R173).
+    pub agent_token_budget: u64,
+    /// After this time a foreground agent goes on in the background; zero: never (R186).
+    pub auto_background: Duration,
     /// Longest life of a background shell (R122).
     pub background_shell_max: Duration,
     /// Default and longest time of a foreground shell (R199).
@@ -102,6 +112,11 @@ impl Default for Limits {
             output_kept_max: 64 * MIB,
             output_tail_kept: MIB,
             inactivity_limit: Duration::from_secs(600),
+            background_inactivity_limit: Duration::from_secs(600),
+            agent_time_limit: Duration::ZERO,
+            agent_max_turns: 0,
+            agent_token_budget: 0,
+            auto_background: Duration::ZERO,
             background_shell_max: Duration::from_secs(3600),
             shell_timeout: Duration::from_secs(120),
             shell_timeout_max: Duration::from_secs(600),
@@ -183,7 +198,12 @@ impl Limits {
         output_shown_max: Size(1),
         output_kept_max: Size(0),
         output_tail_kept: Size(0),
-        inactivity_limit: Time(1),
+        inactivity_limit: Time(0),
+        background_inactivity_limit: Time(0),
+        agent_time_limit: Time(0),
+        agent_max_turns: Count(0, COUNT_MAX),
+        agent_token_budget: Number(0),
+        auto_background: Time(0),
         background_shell_max: Time(1),
         shell_timeout: Time(1),
         shell_timeout_max: Time(1),

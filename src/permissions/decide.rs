@@ -17,6 +17,10 @@ use crate::permissions::{Effect, Mode, read_only};
 pub struct Policy {
     mode: AtomicU8,
     parent: Option<ParentMode>,
+    /// Everything that changes something is denied, whatever the mode (R46).
+    reading_only: bool,
+    /// Calls of these tools must match one of the rules (R75).
+    only: Vec<(String, Vec<CompiledRule>)>,
     rules: RuleSet,
     workspace: PathForms,
     home: Option<PathForms>,
@@ -61,6 +65,8 @@ impl Policy {
         let mut policy = Self {
             mode: AtomicU8::new(mode as u8),
             parent: None,
+            reading_only: false,
+            only: Vec::new(),
             rules,
             workspace: PathForms::of(&workspace),
             home: None,
@@ -125,6 +131,19 @@ impl Policy {
         self
     }
 
+    /// Denies whatever is not proved to read only, in every mode; nothing is ever asked (R46).
+    pub fn held_to_reading(mut self) -> Self {
+        self.reading_only = true;
+        self
+    }
+
+    /// Calls of `tool` that match none of the rules are denied; a match is no approval (R75).
+    pub fn only_matching(mut self, tool: &str, rules: Vec<Rule>) -> Self {
+        let compiled = rules.into_iter().map(|rule| CompiledRule::new(rule, &self.workspace, self.home.as_ref())).collect();
+        self.only.push((tool.to_owned(), compiled));
+        self
+    }
+
     /// The mode that holds now.
     pub fn mode(&self) -> Mode {
         let own = MODES.into_iter().find(|mode| *mode as u8 == self.mode.load(Ordering::Acquire)).unwrap_or(Mode::Plan);
@@ -160,14 +179,41 @@ impl Policy {
     }
 
     pub fn decide(&self, tool: &CalledTool<'_>, effect: &Effect) -> Verdict {
-        let mode = self.mode();
+        let mode = if self.reading_only { Mode::Plan } else { self.mode() };
         let named = Named { name: tool.name, aliases: tool.aliases };
-        match effect {
+        if let Some(denied) = self.outside_scope(tool, effect) {
+            return denied;
+        }
+        let verdict = match effect {
             Effect::Internal => self.decide_internal(tool, named),
             Effect::Reads(path) => self.decide_path(tool, named, mode, &PathForms::of(path), Access::Read),
             Effect::Writes(path) => self.decide_path(tool, named, mode, &PathForms::of(path), Access::Write),
             Effect::Runs { command } => self.decide_command(tool, named, mode, command),
+        };
+        match verdict {
+            Verdict::Deny { reason } if self.reading_only => Verdict::Deny { reason: reading_only(&reason) },
+            Verdict::Allow | Verdict::Ask { .. } | Verdict::Deny { .. } => verdict,
         }
+    }
+
+    /// The refusal of a call that the scopes of its tool do not cover; every command of a line must be covered.
+    fn outside_scope(&self, tool: &CalledTool<'_>, effect: &Effect) -> Option<Verdict> {
+        let (_, rules) = self.only.iter().find(|(name, _)| name.eq_ignore_ascii_case(tool.name))?;
+        let covered = match effect {
+            Effect::Internal => false,
+            Effect::Reads(path) | Effect::Writes(path) => {
+                let path = PathForms::of(path);
+                rules.iter().any(|rule| rule.covers_path(&path))
+            }
+            Effect::Runs { command } => shell_command::split(command)
+                .is_ok_and(|parts| !parts.is_empty() && parts.iter().all(|part| rules.iter().any(|rule| rule.covers_command(&part.text)))),
+        };
+        if covered {
+            return None;
+        }
+        let scopes: Vec<String> = rules.iter().map(|rule| rule.rule.to_string()).collect();
+        let reason = format!("this agent may use {} only as {}; do it another way or report what is missing", tool.name, scopes.join(", "));
+        Some(Verdict::Deny { reason })
     }
 
     fn compile(&mut self) {
@@ -360,6 +406,13 @@ enum Open<'a> {
     /// At least one command.
     Parts(Vec<&'a Part>),
     Line,
+}
+
+/// The reason for an agent that only reads, whose mode is not what the reason of the plan mode names.
+fn reading_only(reason: &str) -> String {
+    let reason = reason.split_once("; describe the change instead").map_or(reason, |(cause, _)| cause);
+    let cause = reason.replace("mode `plan` is read-only", "this agent is read-only").replace("mode `plan` runs", "this agent runs");
+    format!("{cause}; do not look for a way around it, report what would have to be changed")
 }
 
 fn denied_by(rule: &Rule) -> Verdict {

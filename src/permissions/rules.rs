@@ -30,6 +30,8 @@ enum Specifier {
     Prefix(String),
     /// A shell command with `*` for any text.
     Wildcard(String),
+    /// The type of an agent (R68, R281).
+    AgentType(String),
     Path(PathPattern),
 }
 
@@ -58,7 +60,7 @@ pub enum RuleError {
     BadName { rule: String },
     #[error("`{rule}` is no rule: the bracket is not closed; write `Tool(specifier)`")]
     Unclosed { rule: String },
-    #[error("`{rule}`: {tool} takes no specifier; it is known for Bash, Read, Edit, Write, Glob and Grep; write `{tool}`")]
+    #[error("`{rule}`: {tool} takes no specifier; it is known for Agent, Bash, Read, Edit, Write, Glob and Grep; write `{tool}`")]
     NoSpecifier { rule: String, tool: String },
     #[error("`{rule}`: `!` does not turn a pattern round; put the exception into another list")]
     Negated { rule: String },
@@ -85,6 +87,14 @@ impl RuleSet {
         self.ask.extend(other.ask);
         self.deny.extend(other.deny);
         self
+    }
+
+    /// The deny rule that forbids agents of this type, if there is one. A pattern may hold `*`.
+    pub fn denies_agent(&self, agent_type: &str) -> Option<&Rule> {
+        self.deny.iter().find(|rule| {
+            matches!(&rule.specifier, Some(Specifier::AgentType(pattern))
+                if wildcard_matches(&pattern.to_lowercase(), &agent_type.to_lowercase()))
+        })
     }
 
     /// Whether a deny rule without specifier takes the whole tool away, so that it need not be offered (R287).
@@ -148,7 +158,7 @@ impl Rule {
     fn path_pattern(&self) -> Option<&PathPattern> {
         match &self.specifier {
             Some(Specifier::Path(pattern)) => Some(pattern),
-            Some(Specifier::Exact(_) | Specifier::Prefix(_) | Specifier::Wildcard(_)) | None => None,
+            Some(Specifier::Exact(_) | Specifier::Prefix(_) | Specifier::Wildcard(_) | Specifier::AgentType(_)) | None => None,
         }
     }
 }
@@ -240,6 +250,16 @@ impl CompiledRule {
             }
     }
 
+    /// Whether the path lies in its scope, in both forms; a rule without scope covers all.
+    pub(crate) fn covers_path(&self, path: &PathForms) -> bool {
+        self.rule.specifier.is_none() || (self.covers(&path.written) && self.covers(&path.real))
+    }
+
+    /// Whether one command lies in its scope.
+    pub(crate) fn covers_command(&self, command: &str) -> bool {
+        self.rule.specifier.as_ref().is_none_or(|specifier| specifier.matches_command(command))
+    }
+
     /// Whether it keeps files from being read, so that searching and listing must leave them out.
     pub(crate) fn hides(&self, path: &PathForms) -> bool {
         self.rule.tool == READ && (self.covers(&path.written) || self.covers(&path.real))
@@ -308,6 +328,7 @@ impl Specifier {
     fn parse(rule: &str, name: &str, tool: &str, inner: &str) -> Result<Self, RuleError> {
         match tool {
             "bash" => Ok(Self::command(inner)),
+            "agent" => Ok(Self::AgentType(inner.to_owned())),
             READ | EDIT | WRITE | "glob" | "grep" => PathPattern::parse(rule, inner).map(Self::Path),
             _ => Err(RuleError::NoSpecifier { rule: rule.to_owned(), tool: name.to_owned() }),
         }
@@ -330,7 +351,7 @@ impl Specifier {
             Self::Wildcard(pattern) => {
                 wildcard_matches(pattern, command) || pattern.strip_suffix(" *").is_some_and(|bare| wildcard_matches(bare, command))
             }
-            Self::Path(_) => false,
+            Self::Path(_) | Self::AgentType(_) => false,
         }
     }
 

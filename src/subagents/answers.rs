@@ -81,7 +81,9 @@ pub fn fold_rules(limits: &Limits) -> FoldRules {
 /// One entry of a `poll` reply; reads the ends of the output of an ended job.
 fn polled(job: &Job, limits: &Limits) -> Polled {
     match &job.state {
-        JobState::Running { .. } => Polled::Running(RunningLine { task: job.owner.title.clone(), waited: job.duration() }),
+        JobState::Running { .. } | JobState::Waiting { .. } => {
+            Polled::Running(RunningLine { task: job.owner.title.clone(), waited: job.duration() })
+        }
         JobState::Ended { cause, record, .. } => {
             let (stdout, stdout_error) = output::read(job, Stream::Stdout, limits.fold_each_end);
             let (stderr, stderr_error) = output::read(job, Stream::Stderr, limits.fold_each_end);
@@ -105,7 +107,7 @@ fn polled(job: &Job, limits: &Limits) -> Polled {
 /// One entry of `list`.
 fn listed(job: &Job) -> Listed {
     let state = match &job.state {
-        JobState::Running { .. } => ListedState::Running { since: job.duration() },
+        JobState::Running { .. } | JobState::Waiting { .. } => ListedState::Running { since: job.duration() },
         JobState::Ended { cause, .. } => {
             let (code, signal) = job.exit();
             ListedState::Ended {

@@ -11,8 +11,10 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use super::answers::{Asked, Ended, once};
+use super::child::LocalParts;
 use super::folders::{Found, JobError, read_job};
 use super::handover::{ChildSettings, HandoverError, ModePage};
+use super::in_process::Host;
 use super::job::{Job, JobView};
 use super::poll::longest_wait;
 use super::process::Starter;
@@ -52,6 +54,8 @@ pub struct DelegationParts {
     pub events: Option<Arc<dyn EventSink>>,
     /// Where notices go; `None`: nobody is told.
     pub inbox: Option<Inbox>,
+    /// What children in this process are made from; `None`: there are none.
+    pub local: Option<LocalParts>,
 }
 
 #[derive(Clone)]
@@ -64,6 +68,7 @@ pub(crate) struct Inner {
     pub launcher: Launcher,
     pub registry: Arc<Registry>,
     pub turns: Turns,
+    pub host: Option<Arc<Host>>,
 }
 
 /// A child that runs.
@@ -165,7 +170,8 @@ impl Delegation {
             on_owner_death: OnOwnerDeath::Stop,
         };
         let registry = Registry::new(parts.session, parts.layout, parts.limits, parts.store, parts.events, parts.inbox);
-        Self { inner: Arc::new(Inner { starter, launcher: parts.launcher, registry, turns: Turns::new() }) }
+        let host = parts.local.map(|local| Arc::new(Host::new(local, starter.limits.local_agents_max)));
+        Self { inner: Arc::new(Inner { starter, launcher: parts.launcher, registry, turns: Turns::new(), host }) }
     }
 
     pub fn limits(&self) -> &Limits {
@@ -275,13 +281,26 @@ impl Delegation {
     /// Ends one job and waits until its tree is empty. Its end is not announced when a model asked for it.
     pub(crate) async fn stop_job(&self, id: &JobId, requester: Requester) -> Ended {
         let registry = &self.inner.registry;
-        let (Some(job), Some(kept)) = (registry.get(id), registry.kept(id)) else { return Ended::Unknown(id.to_string()) };
+        let Some(job) = registry.get(id) else { return Ended::Unknown(id.to_string()) };
         if !job.is_running() {
             return Ended::Before(Box::new(job));
         }
         registry.look_after(id);
         let waiting = registry.awaiting(std::slice::from_ref(id));
         let failed = |reason: String| Ended::Failed { id: id.to_string(), reason };
+        if let Some(agent) = job.agent {
+            agent.request_stop(requester);
+            // Its run ends within the grace time, whatever its tools do.
+            self.wait_for_conclusion(id).await;
+            let Some(job) = registry.get(id) else { return failed("it is gone".into()) };
+            let ended = Ended::now_or_before(job);
+            if requester == Requester::Model && matches!(ended, Ended::Now(_)) {
+                registry.settle_notices(std::slice::from_ref(id));
+            }
+            drop(waiting);
+            return ended;
+        }
+        let Some(kept) = registry.kept(id) else { return Ended::Unknown(id.to_string()) };
         let record = match kept.request_stop(requester) {
             Ok(StopAnswer::AlreadyEnded(record)) => record,
             Ok(StopAnswer::Requested) => match kept.ended().await {
@@ -298,6 +317,15 @@ impl Delegation {
         }
         drop(waiting);
         ended
+    }
+
+    async fn wait_for_conclusion(&self, id: &JobId) {
+        let registry = &self.inner.registry;
+        let mut changes = registry.changes();
+        while !registry.is_concluded(id) {
+            // The registry outlives all who wait on it.
+            let _ = changes.changed().await;
+        }
     }
 
     /// Every running background job.

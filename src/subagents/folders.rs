@@ -50,7 +50,7 @@ pub fn read_job(layout: &Layout, session: &SessionId, id: &JobId) -> Result<Foun
     let owner = read_owner(&folder, id, session)?;
     let kept = Kept::open(folder.clone());
     let state = look(&folder, &owner.0, &kept)?;
-    Ok(Found { job: Job { owner: Arc::new(owner.0), created_at: owner.1, folder, state }, kept })
+    Ok(Found { job: Job { owner: Arc::new(owner.0), created_at: owner.1, folder, state, agent: None }, kept })
 }
 
 fn read_owner(folder: &JobFolder, id: &JobId, session: &SessionId) -> Result<(JobOwner, chrono::DateTime<chrono::Local>), JobError> {
@@ -99,6 +99,12 @@ pub(crate) fn ids_of(layout: &Layout, session: &SessionId) -> Result<Vec<JobId>,
         }
     }
     Ok(ids)
+}
+
+/// The local agents that have a folder in this session.
+pub(crate) fn agent_ids_of(layout: &Layout, session: &SessionId) -> Result<Vec<JobId>, JobError> {
+    let names = names_in(&layout.session_jobs(JobKind::LocalAgent, session))?;
+    Ok(names.iter().filter_map(|name| JobId::parse(name).ok()).filter(|id| id.kind() == JobKind::LocalAgent).collect())
 }
 
 /// Empty where there is no such folder.

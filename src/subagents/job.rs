@@ -7,6 +7,7 @@ use std::time::Duration;
 use chrono::{DateTime, Local};
 use serde::{Deserialize, Serialize};
 
+use super::local::LocalAgent;
 use super::status::EndCause;
 use crate::clock;
 use crate::config::layout::{JobFolder, Stream};
@@ -57,10 +58,16 @@ pub struct Job {
     pub created_at: DateTime<Local>,
     pub folder: JobFolder,
     pub state: JobState,
+    /// The living side of a local agent; `None` for the two kinds of processes.
+    pub agent: Option<Arc<LocalAgent>>,
 }
 
 #[derive(Clone, Debug)]
 pub enum JobState {
+    /// A local agent that waits for a free place.
+    Waiting {
+        since: DateTime<Local>,
+    },
     Running {
         /// The payload's process number; `None` while it is being started.
         pid: Option<u32>,
@@ -81,30 +88,43 @@ impl Job {
     }
 
     pub fn is_running(&self) -> bool {
-        matches!(self.state, JobState::Running { .. })
+        matches!(self.state, JobState::Running { .. } | JobState::Waiting { .. })
     }
 
     pub fn cause(&self) -> Option<EndCause> {
         match self.state {
-            JobState::Running { .. } => None,
+            JobState::Running { .. } | JobState::Waiting { .. } => None,
             JobState::Ended { cause, .. } => Some(cause),
         }
     }
 
     /// The word in the tool and in JSON.
     pub fn word(&self) -> &'static str {
-        self.cause().map_or("running", EndCause::tool_word)
+        match self.state {
+            JobState::Waiting { .. } => "waiting",
+            JobState::Running { .. } => "running",
+            JobState::Ended { cause, .. } => cause.tool_word(),
+        }
+    }
+
+    /// The file that holds one stream of its output; a local agent has one text.
+    pub fn output_path(&self, stream: Stream) -> PathBuf {
+        match self.owner.kind {
+            JobKind::LocalAgent => self.folder.agent_output(),
+            JobKind::ProcessAgent | JobKind::Shell => self.folder.output(stream),
+        }
     }
 
     pub fn pid(&self) -> Option<u32> {
         match self.state {
             JobState::Running { pid, .. } | JobState::Ended { pid, .. } => pid,
+            JobState::Waiting { .. } => None,
         }
     }
 
     pub fn started_at(&self) -> DateTime<Local> {
         match &self.state {
-            JobState::Running { started_at, .. } => *started_at,
+            JobState::Running { started_at, .. } | JobState::Waiting { since: started_at } => *started_at,
             JobState::Ended { record, .. } => record.started_at,
         }
     }
@@ -112,13 +132,16 @@ impl Job {
     /// Of an ended job fixed for ever; of a running one the time since its start.
     pub fn duration(&self) -> Duration {
         match &self.state {
-            JobState::Running { started_at, .. } => (clock::now() - *started_at).to_std().unwrap_or_default(),
+            JobState::Running { started_at, .. } | JobState::Waiting { since: started_at } => {
+                (clock::now() - *started_at).to_std().unwrap_or_default()
+            }
             JobState::Ended { record, .. } => Duration::from_millis(record.duration_ms),
         }
     }
 
     pub fn count(&self, stream: Stream) -> StreamCount {
         match (&self.state, stream) {
+            (JobState::Waiting { .. }, _) => StreamCount::default(),
             (JobState::Running { stdout, .. }, Stream::Stdout) => *stdout,
             (JobState::Running { stderr, .. }, Stream::Stderr) => *stderr,
             (JobState::Ended { record, .. }, Stream::Stdout) => record.stdout,
@@ -129,7 +152,7 @@ impl Job {
     /// Exit code and signal, as far as they are known.
     pub fn exit(&self) -> (Option<i32>, Option<i32>) {
         match &self.state {
-            JobState::Running { .. } => (None, None),
+            JobState::Running { .. } | JobState::Waiting { .. } => (None, None),
             JobState::Ended { record, .. } => record.wait.map_or((None, None), |wait| (wait.code, wait.signal)),
         }
     }
@@ -137,7 +160,7 @@ impl Job {
     /// Why the output on disk is not complete, beyond the caps.
     pub fn output_error(&self) -> Option<&str> {
         match &self.state {
-            JobState::Running { .. } => None,
+            JobState::Running { .. } | JobState::Waiting { .. } => None,
             JobState::Ended { record, .. } => record.output_error.as_deref(),
         }
     }
@@ -145,7 +168,7 @@ impl Job {
     /// Processes that the payload had left running, and that were ended with it.
     pub fn swept(&self) -> u32 {
         match &self.state {
-            JobState::Running { .. } => 0,
+            JobState::Running { .. } | JobState::Waiting { .. } => 0,
             JobState::Ended { record, .. } => record.swept,
         }
     }
@@ -160,7 +183,7 @@ impl Job {
 
     fn recorded_left_over(&self) -> &[LeftOver] {
         match &self.state {
-            JobState::Running { .. } => &[],
+            JobState::Running { .. } | JobState::Waiting { .. } => &[],
             JobState::Ended { record, .. } => &record.left_over,
         }
     }
@@ -168,7 +191,7 @@ impl Job {
     pub fn view(&self) -> JobView {
         let stream = |stream| {
             let count = self.count(stream);
-            StreamView { path: self.folder.output(stream), bytes: count.bytes, kept: count.kept }
+            StreamView { path: self.output_path(stream), bytes: count.bytes, kept: count.kept }
         };
         let (code, signal) = self.exit();
         let cause = self.cause();
@@ -185,7 +208,7 @@ impl Job {
             pid: self.pid(),
             started_at: self.started_at(),
             ended_at: match &self.state {
-                JobState::Running { .. } => None,
+                JobState::Running { .. } | JobState::Waiting { .. } => None,
                 JobState::Ended { record, .. } => Some(record.ended_at),
             },
             duration_ms: u64::try_from(self.duration().as_millis()).unwrap_or(u64::MAX),
@@ -208,7 +231,7 @@ pub struct JobView {
     pub kind: JobKind,
     pub session: SessionId,
     pub title: String,
-    /// `running`, `completed`, `error`, `timeout`, `cancelled`, `lost`.
+    /// `waiting` (a local agent without a place yet), `running`, `completed`, `error`, `timeout`, `cancelled`, `lost`.
     pub status: String,
     /// The name of the cause; `null` while it runs.
     pub end_cause: Option<String>,
@@ -316,6 +339,7 @@ mod tests {
                 cause: EndCause::from_record(JobKind::ProcessAgent, &record),
                 record: Arc::new(record),
             },
+            agent: None,
         };
         let sample: JobView = serde_json::from_str(SAMPLE).unwrap();
         assert_eq!(job.view(), sample);

@@ -1,13 +1,18 @@
-//! Delegation: process subagents and shells as jobs of a session.
+//! Delegation: subagents in processes of their own and in this one, and shells, as jobs of a session.
 
+mod agent_entries;
 pub mod answers;
+pub mod child;
 pub mod delegation;
 pub mod detached;
 pub mod folders;
 pub mod handover;
+pub mod in_process;
 pub mod job;
+pub mod local;
 pub mod memory;
 mod memory_guard;
+pub mod metadata;
 pub mod notices;
 pub mod output;
 pub mod poll;
@@ -20,5 +25,6 @@ pub mod status;
 pub mod sweep;
 pub mod tend;
 mod turns;
+pub mod uplink;
 
 pub use crate::supervisor::record::Requester;

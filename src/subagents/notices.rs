@@ -3,7 +3,9 @@
 use std::sync::{Arc, Weak};
 
 use super::answers::fold_rules;
+use super::in_process::partial_in_words;
 use super::job::Job;
+use super::local::LocalAgent;
 use super::output;
 use super::registry::Registry;
 use super::status::EndCause;
@@ -11,7 +13,8 @@ use crate::agent::inbox::Receipt;
 use crate::config::Limits;
 use crate::config::layout::Stream;
 use crate::ids::{JobId, JobKind};
-use crate::text::incoming::{Notice, NoticeContent, framed};
+use crate::text::agent_replies::NO_OUTPUT;
+use crate::text::incoming::{Notice, NoticeContent, NoticeUsage, framed};
 use crate::text::subagent_replies::{TASK_SHORT_MAX, section};
 use crate::text::units::{exit_status, one_line};
 
@@ -28,6 +31,9 @@ pub(crate) enum NoticeState {
 
 /// The framed notice about an ended job (decision 24, R262).
 pub(crate) fn text(job: &Job, cause: EndCause, limits: &Limits) -> String {
+    if let Some(agent) = &job.agent {
+        return agent_text(job, agent, cause, limits);
+    }
     let kind = job.owner.kind;
     let status = cause.notice_word(kind);
     let (code, signal) = job.exit();
@@ -52,11 +58,51 @@ pub(crate) fn text(job: &Job, cause: EndCause, limits: &Limits) -> String {
     let notice = Notice {
         task_id: job.id().to_string(),
         tool_use_id: job.owner.call_id.clone(),
-        output_file: job.folder.output(Stream::Stdout).display().to_string(),
+        output_file: job.output_path(Stream::Stdout).display().to_string(),
         status,
         summary,
         content,
-        duration_ms: (kind != JobKind::Shell).then(|| u64::try_from(job.duration().as_millis()).unwrap_or(u64::MAX)),
+        usage: (kind != JobKind::Shell).then(|| NoticeUsage {
+            tokens: None,
+            tool_uses: None,
+            duration_ms: u64::try_from(job.duration().as_millis()).unwrap_or(u64::MAX),
+        }),
+    };
+    framed(&notice, usize::try_from(limits.notice_max).unwrap_or(usize::MAX))
+}
+
+/// R252, R253: the end of a local agent, with its whole result as far as it fits.
+fn agent_text(job: &Job, agent: &LocalAgent, cause: EndCause, limits: &Limits) -> String {
+    let status = cause.notice_word(JobKind::LocalAgent);
+    let head = format!("Agent {} task \"{}\" {status}", agent.agent_type(), title(job));
+    let Some(end) = agent.end() else { return head };
+    let notes: String = agent.warnings.iter().map(|warning| format!("\n(note: {warning})")).collect();
+    let found = if end.text.trim().is_empty() { NO_OUTPUT } else { &end.text };
+    let (summary, content) = match cause {
+        EndCause::Finished => (format!("{head}."), NoticeContent::Result(format!("{found}{notes}"))),
+        EndCause::FinishedPartial => {
+            let partial = partial_in_words(&end).unwrap_or_default();
+            (format!("{head} (partial: {partial})."), NoticeContent::Result(format!("[Partial result: {partial}]\n{found}{notes}")))
+        }
+        _ => {
+            let reason = end.error.clone().or_else(|| cause.detail()).unwrap_or_else(|| "the run failed".into());
+            let found = if end.text.trim().is_empty() { String::new() } else { format!("\nWhat it had found until then:\n{}", end.text) };
+            (format!("{head}: {reason}"), NoticeContent::Error(format!("{reason}{found}{notes}")))
+        }
+    };
+    let tokens = end.totals.usage.total();
+    let notice = Notice {
+        task_id: job.id().to_string(),
+        tool_use_id: job.owner.call_id.clone(),
+        output_file: agent.folder.agent_output().display().to_string(),
+        status,
+        summary,
+        content,
+        usage: Some(NoticeUsage {
+            tokens: (tokens > 0).then_some(tokens),
+            tool_uses: Some(end.totals.tool_uses),
+            duration_ms: end.totals.duration_ms,
+        }),
     };
     framed(&notice, usize::try_from(limits.notice_max).unwrap_or(usize::MAX))
 }

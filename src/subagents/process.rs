@@ -104,7 +104,7 @@ impl Starter {
             background: shell.background,
         };
         let mut environment = self.environment_for(&[SUBAGENT, HANDOVER_FD, MODE_FD], &self.hidden_variables);
-        if self.role == Role::ProcessChild {
+        if self.role != Role::Main {
             // The child's own mark when it has one, else its session's name: only the presence counts.
             let mark = self.environment.raw(SUBAGENT).cloned().unwrap_or_else(|| self.session.as_str().into());
             environment.push((SUBAGENT.into(), mark));

@@ -25,8 +25,8 @@ use crate::supervisor::handle::Kept;
 use crate::supervisor::record::EndRecord;
 
 pub(crate) struct Registry {
-    session: SessionId,
-    layout: Layout,
+    pub(super) session: SessionId,
+    pub(super) layout: Layout,
     limits: Arc<Limits>,
     store: Option<Store>,
     events: Option<Arc<dyn EventSink>>,
@@ -37,18 +37,18 @@ pub(crate) struct Registry {
     tasks: TaskTracker,
 }
 
-struct Entry {
-    job: Job,
-    /// The lifeline of an attached job: as long as this lives, the keeper lets it run.
-    kept: Kept,
+pub(super) struct Entry {
+    pub(super) job: Job,
+    /// The lifeline of an attached process: as long as this lives, the keeper lets it run. `None` for a local agent.
+    pub(super) kept: Option<Kept>,
     /// Beside the conversation; its end is announced.
-    background: bool,
-    tended: bool,
+    pub(super) background: bool,
+    pub(super) tended: bool,
     /// Saved in the index and announced.
-    concluded: bool,
+    pub(super) concluded: bool,
     /// The end is saved, and its event and notice are out.
-    told: bool,
-    notice: NoticeState,
+    pub(super) told: bool,
+    pub(super) notice: NoticeState,
     /// Polls that wait for this job now: they will tell its end.
     awaited: u32,
 }
@@ -71,15 +71,36 @@ impl Registry {
     }
 
     /// Plain data whose fields are set one by one without a panic in between, so a poisoned lock is still good.
-    fn entries(&self) -> MutexGuard<'_, BTreeMap<JobId, Entry>> {
+    pub(super) fn entries(&self) -> MutexGuard<'_, BTreeMap<JobId, Entry>> {
         self.entries.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn store(&self) -> Option<Store> {
+        self.store.clone()
+    }
+
+    pub(crate) fn events(&self) -> Option<Arc<dyn EventSink>> {
+        self.events.clone()
+    }
+
+    pub(crate) fn inbox(&self) -> Option<&Inbox> {
+        self.inbox.as_ref()
+    }
+
+    /// A task that belongs to the registry.
+    pub(crate) fn spawn<T: Send + 'static>(&self, task: impl Future<Output = T> + Send + 'static) -> tokio::task::JoinHandle<T> {
+        self.tasks.spawn(task)
+    }
+
+    pub(crate) fn notice(&self, text: String) {
+        self.show(EventKind::Notice { text });
     }
 
     pub(crate) fn changes(&self) -> watch::Receiver<u64> {
         self.changed.subscribe()
     }
 
-    fn announce_change(&self) {
+    pub(super) fn announce_change(&self) {
         self.changed.send_modify(|count| *count += 1);
     }
 
@@ -88,7 +109,7 @@ impl Registry {
         let Found { job, kept } = found;
         let id = job.id().clone();
         // Even when it has ended meanwhile: its end is still to be told.
-        self.insert(job.clone(), kept, background, NoticeState::Open, false);
+        self.insert(job.clone(), Some(kept), background, NoticeState::Open, false);
         if background {
             self.started(&job).await;
         }
@@ -113,13 +134,19 @@ impl Registry {
                 entry.job.clone()
             })
         };
-        if let Some(JobState::Ended { record, .. }) = ended.map(|job| job.state) {
-            self.conclude(id, (*record).clone()).await;
+        match ended.map(|job| (job.agent, job.state)) {
+            Some((Some(agent), _)) => {
+                if let Some(end) = agent.end() {
+                    self.conclude_agent(&agent, &end).await;
+                }
+            }
+            Some((None, JobState::Ended { record, .. })) => self.conclude(id, (*record).clone()).await,
+            Some((None, JobState::Running { .. } | JobState::Waiting { .. })) | None => {}
         }
         self.get(id)
     }
 
-    fn insert(&self, job: Job, kept: Kept, background: bool, notice: NoticeState, concluded: bool) {
+    pub(super) fn insert(&self, job: Job, kept: Option<Kept>, background: bool, notice: NoticeState, concluded: bool) {
         let id = job.id().clone();
         let mut entries = self.entries();
         let (tended, awaited) = entries.get(&id).map_or((false, 0), |known| (known.tended, known.awaited));
@@ -128,7 +155,7 @@ impl Registry {
         self.announce_change();
     }
 
-    async fn started(&self, job: &Job) {
+    pub(super) async fn started(&self, job: &Job) {
         self.save(job, false).await;
         let kind = EventKind::JobStarted {
             job: job.id().clone(),
@@ -144,8 +171,9 @@ impl Registry {
         let kept = {
             let mut entries = self.entries();
             let Some(entry) = entries.get_mut(id).filter(|entry| !entry.tended && !entry.concluded) else { return };
+            let Some(kept) = entry.kept.clone() else { return };
             entry.tended = true;
-            entry.kept.clone()
+            kept
         };
         self.tasks.spawn(tend(self.clone(), kept, id.clone()));
     }
@@ -172,15 +200,16 @@ impl Registry {
         self.announce_change();
     }
 
-    async fn tell_end(self: &Arc<Self>, job: &Job, notified: bool) {
+    pub(super) async fn tell_end(self: &Arc<Self>, job: &Job, notified: bool) {
         self.save(job, notified).await;
         let kind = EventKind::JobEnded {
             job: job.id().clone(),
             title: job.owner.title.clone(),
             status: job.word().to_owned(),
             duration_ms: u64::try_from(job.duration().as_millis()).unwrap_or(u64::MAX),
-            output_path: job.folder.output(Stream::Stdout).display().to_string(),
+            output_path: job.output_path(Stream::Stdout).display().to_string(),
             call_id: job.owner.call_id.clone(),
+            usage: job.agent.as_ref().map(|agent| agent.totals()),
         };
         self.tell(kind).await;
         self.post_notice(job.id());
@@ -204,6 +233,7 @@ impl Registry {
 
     pub(crate) fn forget(&self, id: &JobId) {
         self.entries().remove(id);
+        self.announce_change();
     }
 
     /// Keeps a foreground shell whose output is worth keeping in the index, without a word.
@@ -219,9 +249,7 @@ impl Registry {
             let entry = entries.get(id)?;
             (entry.job.clone(), entry.kept.clone())
         };
-        if !job.is_running() {
-            return Some(job);
-        }
+        let Some(kept) = kept.filter(|_| job.is_running()) else { return Some(job) };
         // The keeper may have ended before its tend loop has run.
         match folders::look(&job.folder, &job.owner, &kept) {
             Ok(state) => Some(self.remember(id, Job { state, ..job })),
@@ -243,7 +271,7 @@ impl Registry {
     }
 
     pub(crate) fn kept(&self, id: &JobId) -> Option<Kept> {
-        self.entries().get(id).map(|entry| entry.kept.clone())
+        self.entries().get(id).and_then(|entry| entry.kept.clone())
     }
 
     /// All jobs for which `wanted` holds, by start time. Foreground shells are not among them.
@@ -283,7 +311,7 @@ impl Registry {
                 // Somebody may have added it with its lifeline while the folder was read.
                 if !self.entries().contains_key(id) {
                     let concluded = !job.is_running();
-                    self.insert(job, kept, background, notice, concluded);
+                    self.insert(job, Some(kept), background, notice, concluded);
                 }
             }
             Err(error) if error.is_absent() => {}
@@ -299,6 +327,7 @@ impl Registry {
             Some(store) => store.jobs_of(&self.session).await.unwrap_or_default(),
             None => Vec::new(),
         };
+        self.recover_agents(&rows, announced)?;
         for id in folders::ids_of(&self.layout, &self.session)? {
             let row = rows.iter().find(|row| row.id == id);
             let told = announced.contains(&id) || row.is_some_and(|row| row.notified);
@@ -341,7 +370,7 @@ impl Registry {
 
     fn row(&self, job: &Job, notified: bool) -> JobRow {
         let (ended_at, end) = match &job.state {
-            JobState::Running { .. } => (None, None),
+            JobState::Running { .. } | JobState::Waiting { .. } => (None, None),
             JobState::Ended { record, .. } => (Some(record.ended_at), serde_json::to_value(record.as_ref()).ok()),
         };
         JobRow {
@@ -367,7 +396,7 @@ impl Registry {
     }
 
     /// Saves the event, then shows it.
-    async fn tell(&self, kind: EventKind) {
+    pub(crate) async fn tell(&self, kind: EventKind) {
         if let Some(store) = &self.store {
             let value = serde_json::to_value(&kind).unwrap_or_default();
             let name = value.get("event").and_then(serde_json::Value::as_str).unwrap_or("job").to_owned();

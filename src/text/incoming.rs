@@ -14,7 +14,17 @@ pub struct Notice {
     pub status: &'static str,
     pub summary: String,
     pub content: NoticeContent,
-    pub duration_ms: Option<u64>,
+    /// `None` for shells.
+    pub usage: Option<NoticeUsage>,
+}
+
+/// What a subagent has used.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct NoticeUsage {
+    /// Unknown for a process of its own.
+    pub tokens: Option<u64>,
+    pub tool_uses: Option<u64>,
+    pub duration_ms: u64,
 }
 
 /// The one part that is shortened when the whole is too long.
@@ -119,7 +129,11 @@ fn assemble(notice: &Notice, content: Option<&str>) -> String {
         NoticeContent::Result(text) => lines.push(raw("result", text)),
         NoticeContent::Error(text) => lines.push(raw("error", text)),
     }
-    lines.extend(notice.duration_ms.map(|ms| format!("<usage><duration_ms>{ms}</duration_ms></usage>")));
+    lines.extend(notice.usage.map(|usage| {
+        let tokens = usage.tokens.map(|tokens| format!("<subagent_tokens>{tokens}</subagent_tokens>")).unwrap_or_default();
+        let tools = usage.tool_uses.map(|uses| format!("<tool_uses>{uses}</tool_uses>")).unwrap_or_default();
+        format!("<usage>{tokens}{tools}<duration_ms>{}</duration_ms></usage>", usage.duration_ms)
+    }));
     lines.push("</task-notification>".to_owned());
     lines.join("\n")
 }
@@ -166,7 +180,7 @@ mod tests {
             status: "completed",
             summary: "SubAgent sa_20260606_a1b2c3d4 task \"scan\" completed.".into(),
             content,
-            duration_ms: Some(48211),
+            usage: Some(NoticeUsage { tokens: None, tool_uses: None, duration_ms: 48211 }),
         }
     }
 
@@ -186,7 +200,7 @@ mod tests {
     /// R262
     #[test]
     fn absent_parts_are_left_out() {
-        let shell = Notice { tool_use_id: None, duration_ms: None, ..notice(NoticeContent::Nothing) };
+        let shell = Notice { tool_use_id: None, usage: None, ..notice(NoticeContent::Nothing) };
         let text = fragment(&shell, 120_000);
         assert!(!text.contains("tool-use-id") && !text.contains("usage") && !text.contains("result"), "{text}");
     }

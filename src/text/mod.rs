@@ -1,5 +1,6 @@
 //! What models and people read; pure functions.
 
+pub mod agent_replies;
 pub mod fold;
 pub mod imitation;
 pub mod incoming;

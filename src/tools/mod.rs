@@ -1,5 +1,6 @@
 //! The tools: thin; they parse arguments, call one thing and render with `text`.
 
+pub mod agent;
 pub mod arguments;
 pub mod bash;
 pub mod edit;

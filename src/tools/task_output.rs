@@ -75,7 +75,7 @@ impl TaskOutputTool {
 fn answer(retrieval: Retrieval, job: &Job) -> String {
     let kind = job.owner.kind;
     let each_end = usize::try_from(SHOWN_EACH_END).unwrap_or(usize::MAX);
-    let status = job.cause().map_or("running", |cause| cause.task_word(kind));
+    let status = job.cause().map_or(job.word(), |cause| cause.task_word(kind));
     let (code, signal) = job.exit();
     let mut lines = vec![
         tag("retrieval_status", retrieval.name()),

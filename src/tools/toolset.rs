@@ -36,7 +36,7 @@ pub fn build(role: Role, session: SessionTools, policy: &Arc<Policy>) -> ToolBox
     tools.extend(session.shells);
     match role {
         Role::Main => tools.extend(session.delegation),
-        Role::ProcessChild => {}
+        Role::ProcessChild | Role::LocalChild => {}
     }
     let starts_agents = |name: &str| STARTS_AGENTS.contains(&name.to_lowercase().as_str());
     ToolBox::new(tools).filtered(|spec| {

@@ -244,6 +244,7 @@ impl Bench {
             store: self.store.clone(),
             limits: Arc::new(self.limits.clone()),
             context: self.context.clone(),
+            agents: Vec::new(),
             notices: Vec::new(),
             inbox: self.inbox.clone(),
             max_turns: self.max_turns,

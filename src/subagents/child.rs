@@ -1,0 +1,343 @@
+//! Builds a child session: profile, prompt, tools, rights, model, and its own shells. Nothing in it is wider than its
+//! parent's.
+
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+
+use super::delegation::{Delegation, DelegationParts};
+use super::in_process::AgentError;
+use super::local::LocalAgent;
+use super::memory::{Memory, MemorySettings};
+use super::profiles::model_choice::{self, AgentSettings, ModelChoice, ModelChoiceError, ModelSelection, Situation};
+use super::profiles::tool_policy::{self, ChildRole, NarrowingRule, ParentTool, Surroundings, ToolGrant};
+use super::profiles::{Catalog, ChildMode, Level, LiveCatalog, Profile};
+use super::uplink::Uplink;
+use crate::agent::Role;
+use crate::agent::event::EventSink;
+use crate::agent::inbox::Inbox;
+use crate::agent::prompt::{EnvironmentFacts, child_prompt};
+use crate::agent::session::{Session, SessionParts};
+use crate::agent::tool::ToolBox;
+use crate::config::Limits;
+use crate::models::{Model, Prefix};
+use crate::permissions::Mode;
+use crate::permissions::decide::Policy;
+use crate::permissions::rules::{Rule, RuleSet};
+
+/// What children in this process are made from; given by `app`, once per main session.
+pub struct LocalParts {
+    pub catalog: Arc<LiveCatalog>,
+    /// The parent's, asked at every call of a child.
+    pub policy: Arc<Policy>,
+    pub home: Option<PathBuf>,
+    pub model: Arc<dyn Model>,
+    /// The parent's model by its parts, with its reasoning level.
+    pub selection: ModelSelection,
+    pub models: Arc<dyn ChildModels>,
+    pub toolbox: ToolFactory,
+    /// The parent's context messages (AGENTS.md, date, git state).
+    pub context: Vec<String>,
+    pub facts: EnvironmentFacts,
+    pub settings: AgentSettings,
+    pub memory: MemorySettings,
+    /// Model requests of the run that a flag allows; children get no more.
+    pub max_turns: Option<u32>,
+    /// Observers of the parent see the children's text (R322).
+    pub forward_text: bool,
+}
+
+/// Opens another model than the parent's.
+pub trait ChildModels: Send + Sync {
+    fn open(&self, selection: &ModelSelection) -> Result<Arc<dyn Model>, ModelChoiceError>;
+}
+
+/// Makes the tools of a child; what its profile does not grant is taken out afterwards.
+pub type ToolFactory = Arc<dyn Fn(&ChildTools<'_>) -> ToolBox + Send + Sync>;
+
+/// What tools of a child are made for.
+pub struct ChildTools<'a> {
+    /// Its own shells.
+    pub delegation: &'a Delegation,
+    pub policy: &'a Arc<Policy>,
+    /// `None` when only the names are wanted.
+    pub agent: Option<&'a Arc<LocalAgent>>,
+    /// Where a reply to the coordinator goes.
+    pub parent_inbox: Option<&'a Inbox>,
+}
+
+/// What is decided before anything exists.
+pub(crate) struct Blueprint {
+    pub profile: Arc<Profile>,
+    pub grant: ToolGrant,
+    pub choice: ModelChoice,
+    pub model: Arc<dyn Model>,
+    pub warnings: Vec<String>,
+}
+
+/// A session that is ready, with its own shells.
+pub(crate) struct OpenChild {
+    pub session: Session,
+    pub shells: Delegation,
+    pub inbox: Inbox,
+}
+
+/// Builds children; one per main session.
+pub(crate) struct Nursery {
+    pub parts: LocalParts,
+    /// The tools a child can have at all.
+    tools: OnceLock<Vec<ParentTool>>,
+    /// Prefixes in use: siblings share theirs.
+    prefixes: Mutex<Vec<Arc<Prefix>>>,
+}
+
+/// Prefixes remembered; more profiles than that are rarely used at once.
+const PREFIXES_MAX: usize = 64;
+/// How context messages of one kind begin.
+const INSTRUCTIONS: &str = "<context name=\"instructions\"";
+const GIT: &str = "<context name=\"git\"";
+
+impl Nursery {
+    pub(crate) fn new(parts: LocalParts) -> Self {
+        Self { parts, tools: OnceLock::new(), prefixes: Mutex::default() }
+    }
+
+    /// The catalog as the files are now; read aside, since it may be large.
+    pub(crate) async fn catalog(&self) -> Result<Arc<Catalog>, AgentError> {
+        let live = Arc::clone(&self.parts.catalog);
+        tokio::task::spawn_blocking(move || live.current()).await.map_err(|_| AgentError::Interrupted)
+    }
+
+    /// Everything that can be refused before a session is made.
+    pub(crate) fn blueprint(
+        &self,
+        delegation: &Delegation,
+        catalog: &Catalog,
+        profile: Arc<Profile>,
+        once: Option<&ModelSelection>,
+    ) -> Result<Blueprint, AgentError> {
+        let grant = self.grant(delegation, &profile)?;
+        let (choice, model) = self.model(catalog, &profile, once)?;
+        let warnings = profile.withheld.iter().chain(&grant.warnings).cloned().collect();
+        Ok(Blueprint { profile, grant, choice, model, warnings })
+    }
+
+    pub(crate) fn grant(&self, delegation: &Delegation, profile: &Profile) -> Result<ToolGrant, AgentError> {
+        let around = Surroundings {
+            parent: self.tools(delegation),
+            connected_servers: &[],
+            disallowed: &[],
+            allowed: None,
+            skills: false,
+            memory: self.parts.memory.on(),
+            role: ChildRole::Local,
+            embedded_search: false,
+        };
+        Ok(tool_policy::grant(profile, &around)?)
+    }
+
+    /// The memory of a profile (R264), and why it has none when it should have one.
+    pub(crate) async fn memory(&self, delegation: &Delegation, profile: &Profile) -> (Option<Memory>, Vec<String>) {
+        let Some(scope) = profile.memory.filter(|_| self.parts.memory.on()) else { return (None, Vec::new()) };
+        let starter = &delegation.inner.starter;
+        let (name, layout, workspace) = (profile.name.clone(), starter.layout.clone(), starter.cwd.clone());
+        match tokio::task::spawn_blocking(move || Memory::open(&name, scope, &layout, &workspace)).await {
+            Ok(Ok(memory)) => {
+                let warnings = memory.warnings().to_vec();
+                (Some(memory), warnings)
+            }
+            Ok(Err(error)) => (None, vec![format!("this agent runs without its memory: {error}")]),
+            Err(_) => (None, vec!["this agent runs without its memory: it could not be opened".to_owned()]),
+        }
+    }
+
+    fn tools(&self, delegation: &Delegation) -> &[ParentTool] {
+        self.tools.get_or_init(|| {
+            let wanted = ChildTools { delegation, policy: &self.parts.policy, agent: None, parent_inbox: None };
+            let mut tools = Vec::new();
+            let _ = (self.parts.toolbox)(&wanted).filtered(|spec| {
+                let aliases = spec.aliases.iter().map(|alias| (*alias).to_owned()).collect();
+                tools.push(ParentTool { name: spec.declaration.name.clone(), aliases });
+                true
+            });
+            tools
+        })
+    }
+
+    /// R103: a one-off model, the profile's, the parent's.
+    fn model(
+        &self,
+        catalog: &Catalog,
+        profile: &Profile,
+        once: Option<&ModelSelection>,
+    ) -> Result<(ModelChoice, Arc<dyn Model>), AgentError> {
+        let situation = Situation {
+            once,
+            profile,
+            state_file: catalog.model_override(profile),
+            parent_turn: None,
+            parent_session: Some(&self.parts.selection),
+            settings: &self.parts.settings,
+        };
+        let choice = model_choice::unverified(&situation)?;
+        let model = self.open_model(&choice.selection)?;
+        Ok((choice, model))
+    }
+
+    /// The parent's own model where it is meant, else one of its own.
+    pub(crate) fn open_model(&self, selection: &ModelSelection) -> Result<Arc<dyn Model>, AgentError> {
+        let parent = &self.parts.selection;
+        let is_parents = selection.provider == parent.provider && selection.model == parent.model && selection.level == parent.level;
+        if is_parents { Ok(Arc::clone(&self.parts.model)) } else { Ok(self.parts.models.open(selection)?) }
+    }
+
+    /// Makes the child's session, or takes it up again, with everything that belongs to it.
+    pub(crate) async fn open(
+        &self,
+        parent: &Delegation,
+        agent: &Arc<LocalAgent>,
+        grant: &ToolGrant,
+        model: Arc<dyn Model>,
+        memory: Option<Memory>,
+        again: bool,
+    ) -> Result<OpenChild, AgentError> {
+        let starter = &parent.inner.starter;
+        let registry = &parent.inner.registry;
+        let store = registry.store().ok_or(AgentError::Unavailable)?;
+        let mut policy = self.policy(&agent.profile, &grant.rules, agent.cwd.clone())?;
+        if let Some(memory) = &memory {
+            policy = policy.with_memory(memory.folder());
+        }
+        let policy = Arc::new(policy);
+        let inbox = Inbox::new(starter.limits.inbox_capacity);
+        let uplink: Arc<dyn EventSink> = Arc::new(Uplink::new(agent.clone(), registry.events(), self.parts.forward_text));
+        let shells = Delegation::new(DelegationParts {
+            launcher: parent.inner.launcher.clone(),
+            store: Some(store.clone()),
+            layout: starter.layout.clone(),
+            limits: Arc::clone(&starter.limits),
+            session: agent.session.clone(),
+            cwd: agent.cwd.clone(),
+            environment: starter.environment.clone(),
+            child: super::handover::ChildSettings::default(),
+            child_program: starter.child_program.clone(),
+            role: Role::LocalChild,
+            hidden_variables: starter.hidden_variables.clone(),
+            events: Some(Arc::clone(&uplink)),
+            inbox: Some(inbox.clone()),
+            local: None,
+        });
+        let wanted = ChildTools { delegation: &shells, policy: &policy, agent: Some(agent), parent_inbox: registry.inbox() };
+        let mut toolbox = (self.parts.toolbox)(&wanted).filtered(|spec| grant.tools.contains(&spec.declaration.name));
+        let mut notes = None;
+        if let Some(memory) = memory {
+            toolbox = memory.guard(toolbox, &grant.memory_only);
+            notes = tokio::task::spawn_blocking(move || memory.prompt()).await.ok();
+        }
+        let prefix = self.prefix(&agent.profile, notes.as_deref(), model.name(), &toolbox);
+        let parts = SessionParts {
+            id: agent.session.clone(),
+            parent: Some(agent.parent.clone()),
+            task_type: TASK_TYPE.to_owned(),
+            cwd: agent.cwd.clone(),
+            model,
+            toolbox,
+            policy,
+            events: uplink,
+            store,
+            limits: Arc::clone(&starter.limits),
+            prefix,
+            context: self.context(&agent.profile),
+            agents: Vec::new(),
+            notices: Vec::new(),
+            inbox: inbox.clone(),
+            max_turns: self.max_turns(&agent.profile, &starter.limits),
+            token_budget: Some(starter.limits.agent_token_budget).filter(|budget| *budget > 0),
+            reasoning: agent.model.level.clone(),
+        };
+        let session = if again { Session::resume(parts).await? } else { Session::create(parts).await? };
+        Ok(OpenChild { session, shells, inbox })
+    }
+
+    /// R44, R45, R81, R284, R285: never wider than the parent now; the built-in Explore is held to reading in code.
+    fn policy(&self, profile: &Profile, narrowing: &[NarrowingRule], cwd: PathBuf) -> Result<Policy, AgentError> {
+        let inherited = self.parts.policy.rules();
+        let rule = |tool: &str, scope: &str| {
+            let text = format!("{tool}({scope})");
+            Rule::parse(&text).map_err(|source| AgentError::Scope { profile: profile.name.clone(), source })
+        };
+        let mut deny = inherited.deny.clone();
+        for narrowing in narrowing {
+            if let NarrowingRule::NeverMatching { tool, scope } = narrowing {
+                deny.push(rule(tool, scope)?);
+            }
+        }
+        let is_explore = profile.is_built_in_explore();
+        let rules = if is_explore {
+            RuleSet { deny, ..RuleSet::default() }
+        } else {
+            RuleSet { allow: inherited.allow.clone(), ask: inherited.ask.clone(), deny }
+        };
+        // A project's file cannot set a mode: dropped when it is read, and here again.
+        let own_mode = profile.permission_mode.filter(|_| profile.origin.level != Level::Project);
+        let mode = match own_mode {
+            _ if is_explore => Mode::Yolo,
+            Some(ChildMode::Plan) => Mode::Plan,
+            Some(ChildMode::Auto) => Mode::AcceptEdits,
+            // Capped by the parent's at every call.
+            None => Mode::Yolo,
+        };
+        let mut policy = Policy::new(mode, rules, cwd);
+        if let Some(home) = &self.parts.home {
+            policy = policy.with_home(home);
+        }
+        for narrowing in narrowing {
+            if let NarrowingRule::OnlyMatching { tool, scopes } = narrowing {
+                let scopes = scopes.iter().map(|scope| rule(tool, scope)).collect::<Result<Vec<Rule>, _>>()?;
+                policy = policy.only_matching(tool, scopes);
+            }
+        }
+        if is_explore {
+            return Ok(policy.held_to_reading());
+        }
+        let parent = Arc::clone(&self.parts.policy);
+        Ok(policy.with_parent(Arc::new(move || Some(parent.mode()))))
+    }
+
+    /// Equal for siblings, byte by byte, and kept once.
+    fn prefix(&self, profile: &Profile, memory: Option<&str>, model: &str, toolbox: &ToolBox) -> Arc<Prefix> {
+        let facts = EnvironmentFacts { model: model.to_owned(), ..self.parts.facts.clone() };
+        let prefix = Prefix { tools: toolbox.declarations(), system: child_prompt(&profile.prompt, memory, &facts) };
+        let mut known = self.prefixes.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(same) = known.iter().find(|known| ***known == prefix) {
+            return Arc::clone(same);
+        }
+        let prefix = Arc::new(prefix);
+        if known.len() >= PREFIXES_MAX {
+            known.remove(0);
+        }
+        known.push(Arc::clone(&prefix));
+        prefix
+    }
+
+    /// R43, R114, R125, R130
+    fn context(&self, profile: &Profile) -> Vec<String> {
+        let wanted = |text: &&String| {
+            let instructions = text.starts_with(INSTRUCTIONS) && !profile.inject_agents_md;
+            let git = text.starts_with(GIT) && profile.is_built_in_explore();
+            !instructions && !git
+        };
+        self.parts.context.iter().filter(wanted).cloned().collect()
+    }
+
+    /// R172: the profile's, else the setting's; a flag of the run holds above both.
+    fn max_turns(&self, profile: &Profile, limits: &Limits) -> Option<u32> {
+        let own = profile.max_turns.map(std::num::NonZeroU32::get).or(Some(limits.agent_max_turns).filter(|turns| *turns > 0));
+        match (own, self.parts.max_turns) {
+            (Some(own), Some(run)) => Some(own.min(run)),
+            (own, run) => own.or(run),
+        }
+    }
+}
+
+/// What the store calls the session of a child in this process (R5).
+pub const TASK_TYPE: &str = "subagent_child";
