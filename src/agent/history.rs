@@ -15,6 +15,9 @@ use crate::ids::JobId;
 use crate::models::{Block, Message, Role};
 use crate::store::MessageRow;
 
+/// How the store names a message of the person.
+pub(crate) const USER_SOURCE: &str = "user";
+
 /// Version of the stored form of a message.
 const VERSION: u64 = 1;
 
@@ -83,7 +86,7 @@ impl Origin {
         match self {
             Self::Model => "assistant",
             Self::Tools => "tool_results",
-            Self::Input(InputSource::User) => "user",
+            Self::Input(InputSource::User) => USER_SOURCE,
             Self::Input(InputSource::Subagent) => "subagent",
             Self::Input(InputSource::SubagentReply) => "subagent_reply",
             Self::Input(InputSource::TaskNotification) => "task_notification",

@@ -19,16 +19,19 @@ use crate::ids::{IdError, JobId, JobKind, SessionId};
 use crate::models::Prefix;
 use crate::permissions::decide::Policy;
 use crate::store::{SessionRow, Store};
-use crate::subagents::child::LocalParts;
+use crate::subagents::child::{ChildTools, LocalParts};
 use crate::subagents::delegation::{Delegation, DelegationParts};
 use crate::subagents::folders::JobError;
 use crate::subagents::handover::{ChildSettings, HandoverError, ModeReader};
 use crate::subagents::in_process::AgentError;
 use crate::subagents::profiles::parse::CommandLineProfilesError;
+use crate::subagents::replies::ReplyLine;
 use crate::supervisor::launch::Launcher;
 use crate::supervisor::plan::Program;
 use crate::tools::agent::AgentTool;
 use crate::tools::bash::BashTool;
+use crate::tools::respond::RespondToCoordinator;
+use crate::tools::send_message::SendMessageTool;
 use crate::tools::subagent::SubagentTool;
 use crate::tools::task_output::TaskOutputTool;
 use crate::tools::task_stop::TaskStopTool;
@@ -105,6 +108,7 @@ impl App {
             agents = profiles.iter().map(|profile| profile.name.clone()).collect();
             let can_read = ["Read", "Bash"].iter().any(|name| !policy.removes(name, &[]));
             tools.delegation.push(Arc::new(AgentTool::new(delegation.clone(), &profiles, can_read)));
+            tools.delegation.push(Arc::new(SendMessageTool::new(delegation.clone())));
         }
         let toolbox = toolset::build(request.role, tools, &policy);
         let prefix = self.prefix(chosen, &request, &toolbox);
@@ -222,7 +226,7 @@ impl App {
             model: Arc::clone(&chosen.model),
             selection: selection_of(chosen),
             models: Arc::new(self.child_models(chosen).map_err(AppError::Settings)?),
-            toolbox: Arc::new(|wanted| toolset::build(Role::LocalChild, session_tools(Role::LocalChild, wanted.delegation), wanted.policy)),
+            toolbox: Arc::new(child_tools),
             context: context.to_vec(),
             facts: self.facts(chosen),
             settings: self.agent_settings().map_err(AppError::Settings)?,
@@ -315,6 +319,16 @@ fn holder_of(lock: &Path) -> String {
 
 /// Bytes of a lock file that names its holder.
 const HOLDER_MAX: u64 = 1024;
+
+/// The tools of a child in this process: its own shells, and a line to its coordinator (R216).
+fn child_tools(wanted: &ChildTools<'_>) -> ToolBox {
+    let mut tools = session_tools(Role::LocalChild, wanted.delegation);
+    if let (Some(agent), Some(parent)) = (wanted.agent, wanted.parent_inbox) {
+        let line = ReplyLine::new(agent.clone(), parent.clone(), wanted.delegation.limits());
+        tools.shells.push(Arc::new(RespondToCoordinator::new(line)));
+    }
+    toolset::build(Role::LocalChild, tools, wanted.policy)
+}
 
 /// What the store calls a session of this role.
 fn task_type(role: Role) -> &'static str {

@@ -77,6 +77,10 @@ pub struct Limits {
     pub retention_count: u64,
     /// Bytes of ended jobs kept at most, over all sessions.
     pub retention_bytes: u64,
+    /// Replies of one subagent to its coordinator in one run (R222); zero: no limit.
+    pub agent_replies_max: u32,
+    /// And within a minute; zero: no limit.
+    pub agent_replies_per_minute: u32,
     /// Messages waiting in one inbox.
     pub inbox_capacity: u32,
     /// Events waiting for one observer.
@@ -130,6 +134,8 @@ impl Default for Limits {
             retention_age: Duration::from_secs(30 * 24 * 3600),
             retention_count: 10_000,
             retention_bytes: 4 * 1024 * MIB,
+            agent_replies_max: 100,
+            agent_replies_per_minute: 20,
             inbox_capacity: 1000,
             event_backlog: 4096,
             tool_concurrency: 10,
@@ -217,6 +223,8 @@ impl Limits {
         retention_age: Time(0),
         retention_count: Number(0, COUNT_MAX),
         retention_bytes: Size(0),
+        agent_replies_max: Count(0, COUNT_MAX),
+        agent_replies_per_minute: Count(0, COUNT_MAX),
         inbox_capacity: Count(1, COUNT_MAX),
         event_backlog: Count(1, COUNT_MAX),
         tool_concurrency: Count(1, COUNT_MAX),

@@ -19,6 +19,7 @@ use super::job::{Job, JobView};
 use super::poll::longest_wait;
 use super::process::Starter;
 use super::registry::Registry;
+use super::steering::Mail;
 use super::turns::Turns;
 use crate::agent::Role;
 use crate::agent::event::EventSink;
@@ -69,6 +70,7 @@ pub(crate) struct Inner {
     pub registry: Arc<Registry>,
     pub turns: Turns,
     pub host: Option<Arc<Host>>,
+    pub mail: Mail,
 }
 
 /// A child that runs.
@@ -171,7 +173,7 @@ impl Delegation {
         };
         let registry = Registry::new(parts.session, parts.layout, parts.limits, parts.store, parts.events, parts.inbox);
         let host = parts.local.map(|local| Arc::new(Host::new(local, starter.limits.local_agents_max)));
-        Self { inner: Arc::new(Inner { starter, launcher: parts.launcher, registry, turns: Turns::new(), host }) }
+        Self { inner: Arc::new(Inner { starter, launcher: parts.launcher, registry, turns: Turns::new(), host, mail: Mail::default() }) }
     }
 
     pub fn limits(&self) -> &Limits {

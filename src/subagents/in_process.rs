@@ -217,6 +217,11 @@ impl Delegation {
         profiles.filter(|profile| rules.denies_agent(&profile.name).is_none()).collect()
     }
 
+    /// Whether a rule forbids agents of this type now.
+    pub(crate) fn denies_type(&self, agent_type: &str) -> bool {
+        self.inner.host.as_ref().is_some_and(|host| host.nursery.parts.policy.rules().denies_agent(agent_type).is_some())
+    }
+
     /// The tools a child of this profile would get.
     pub fn tools_of(&self, profile: &Profile) -> Result<Vec<String>, AgentError> {
         Ok(self.host()?.nursery.grant(self, profile)?.tools)
@@ -441,6 +446,8 @@ impl Delegation {
             agent.set_running();
         }
         registry.agent_ready(agent).await;
+        // What came while its session was being made.
+        drop(registry.spawn(self.forward_mail(agent)));
         let (delegation, host, agent) = (self.clone(), host.clone(), agent.clone());
         drop(registry.spawn(async move { delegation.tend(host, agent, (launch, place)).await }));
     }
@@ -471,6 +478,7 @@ impl Delegation {
         drop(session);
         drop(place);
         self.conclude_agent(&agent, end).await;
+        self.forward_mail(&agent).await;
     }
 
     async fn wait_for_place(&self, host: &Arc<Host>, agent: &LocalAgent, link: Option<&CancellationToken>) -> Option<OwnedSemaphorePermit> {

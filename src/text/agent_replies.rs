@@ -1,6 +1,7 @@
 //! What the parent's model reads of an in-process subagent: the capsule of its result, its launch in the background, and
 //! how it failed.
 
+use crate::text::imitation;
 use std::fmt::Write;
 
 /// Everything about the end of a run that its parent's model is told.
@@ -41,7 +42,9 @@ pub fn finished(capsule: &Capsule, max: usize) -> String {
     let id = &capsule.agent_id;
     let _ = writeln!(tail, "agentId: {id} (use SendMessage with to: '{id}' to continue this agent)");
     tail.push_str(&usage(capsule));
-    let text = if capsule.text.trim().is_empty() { NO_OUTPUT } else { &capsule.text };
+    // R232
+    let report = imitation::marked(&capsule.text);
+    let text = if report.trim().is_empty() { NO_OUTPUT } else { &report };
     let room = max.saturating_sub(head.len() + tail.len());
     format!("{head}{}{tail}", both_ends(text, room, &capsule.output_file))
 }
@@ -64,7 +67,7 @@ fn with_found(head: &str, capsule: &Capsule, max: usize) -> String {
     }
     let middle = "\n\nWhat it had found until then (incomplete):\n";
     let room = max.saturating_sub(head.len() + middle.len() + tail.len());
-    format!("{head}{middle}{}{tail}", both_ends(&capsule.text, room, &capsule.output_file))
+    format!("{head}{middle}{}{tail}", both_ends(&imitation::marked(&capsule.text), room, &capsule.output_file))
 }
 
 /// R19

@@ -45,4 +45,4 @@ pub fn build(role: Role, session: SessionTools, policy: &Arc<Policy>) -> ToolBox
     })
 }
 
-const STARTS_AGENTS: &[&str] = &["agent", "subagent", "task"];
+const STARTS_AGENTS: &[&str] = &["agent", "subagent", "task", "sendmessage"];
