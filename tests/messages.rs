@@ -1,14 +1,25 @@
 //! Flow: messages between a session and its agents, how they are framed, and what they may bring about.
 
 use serde_json::json;
+use zapmyco::store::{SessionFilter, Store};
 
 use crate::support::provider::{Answer, Provider};
-use crate::support::{Finished, Home};
+use crate::support::{Finished, Home, wait};
 
 fn run(home: &Home, provider: &Provider, arguments: &[&str]) -> Finished {
     let mut command = home.command();
     provider.configure(&mut command);
     crate::support::finish(command.arg("run").args(arguments))
+}
+
+/// Turns of the newest session that are over.
+fn turns_ended(home: &Home) -> usize {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    runtime.block_on(async {
+        let store = Store::open(&home.root().join("zapmyco.db")).unwrap();
+        let session = store.sessions(SessionFilter::default()).await.unwrap().remove(0).id;
+        store.events(&session, 0, 1000).await.unwrap().iter().filter(|event| event.kind == "turn_ended").count()
+    })
 }
 
 /// R231, fault E8: what only a notification began cannot change rights or instructions, in the widest mode; the person's own
@@ -20,7 +31,7 @@ fn a_turn_that_no_person_began_cannot_change_configuration() {
         0 => Answer::call("c1", "Write", json!({ "file_path": "AGENTS.md", "content": "by the user\n" })).and_call(
             "c2",
             "Bash",
-            json!({ "command": "echo over", "description": "short", "run_in_background": true }),
+            json!({ "command": "until [ -e go ]; do sleep 0.02; done", "description": "short", "run_in_background": true }),
         ),
         1 => Answer::text("waiting"),
         2 => Answer::call("c3", "Write", json!({ "file_path": ".zapmyco/settings.toml", "content": "permission_mode = \"yolo\"\n" }))
@@ -34,7 +45,14 @@ fn a_turn_that_no_person_began_cannot_change_configuration() {
             .and_call("c7", "Bash", json!({ "command": "cat AGENTS.md", "description": "read" })),
         _ => Answer::text("done"),
     });
-    let finished = run(&home, &provider, &["--permission-mode", "yolo", "--ignore-denied", "start it"]);
+    std::fs::write(home.root().join("settings.toml"), "[limits]\nexit_shell_wait = \"60s\"\n").unwrap();
+    let finished = std::thread::scope(|scope| {
+        let running = scope.spawn(|| run(&home, &provider, &["--permission-mode", "yolo", "--ignore-denied", "start it"]));
+        // The notice must come when the person's turn is over.
+        wait::until_true("the end of the first turn", || provider.request_count() >= 2 && turns_ended(&home) == 1);
+        home.write("go", "");
+        running.join().unwrap()
+    });
     assert_eq!((finished.code, finished.stdout.as_str()), (0, "done\n"), "{}", finished.stderr);
     let last = provider.requests().last().unwrap().tool_results();
     let result = |id: &str| last.iter().find(|(known, _)| known == id).unwrap().1.clone();
