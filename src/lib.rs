@@ -4,6 +4,7 @@
 
 pub mod clock;
 pub mod files;
+pub mod frontmatter;
 pub mod ids;
 mod spelling;
 
@@ -13,6 +14,7 @@ pub mod text;
 
 pub mod models;
 pub mod permissions;
+pub mod skills;
 pub mod store;
 
 pub mod agent;

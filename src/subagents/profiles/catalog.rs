@@ -6,13 +6,13 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use super::diagnostic::{Code, Diagnostic, Severity};
 use super::matching::{self, Candidate, MatchError};
 use super::parse::{self, Parsed};
 use super::places::{self, Found, Stamp};
 use super::profile::{EXPLORE, GENERAL_PURPOSE, Level, Origin, Profile};
 use super::state_file::{self, AgentsState};
 use crate::config::layout::{self, Layout, ProjectLayout};
+use crate::frontmatter::{Code, Diagnostic, Severity};
 
 /// Where profiles are looked for.
 #[derive(Clone, Debug)]

@@ -3,12 +3,11 @@
 
 use std::path::{Path, PathBuf};
 
-use super::diagnostic::{Code, Diagnostic, Severity};
-use super::frontmatter::{self, RawField};
 use super::parse::{self, Parsed};
 use super::places;
 use super::profile::{Field, Level, Origin};
 use crate::files::{self, FileError, Sync};
+use crate::frontmatter::{self, Code, Diagnostic, RawField, Severity, Vocabulary};
 
 /// One change of a field. `None` takes the field away.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -106,7 +105,7 @@ pub fn remove(path: &Path) -> Result<(), EditError> {
 
 /// The text with the fields changed; `None` when it cannot be done without guessing.
 fn changed(text: &str, changes: &[Change], body: Option<&str>) -> Option<String> {
-    let document = frontmatter::split(text).ok()?;
+    let document = frontmatter::split::<Field>(text).ok()?;
     if !document.notes.is_empty() {
         return None;
     }

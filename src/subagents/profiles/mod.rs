@@ -1,9 +1,7 @@
 //! Profiles of agents in this process: where they lie, how they are read, and what a child gets from one.
 
 pub mod catalog;
-pub mod diagnostic;
 pub mod edit;
-pub mod frontmatter;
 pub mod matching;
 pub mod model_choice;
 pub mod parse;
@@ -13,6 +11,6 @@ pub mod state_file;
 pub mod tool_list;
 pub mod tool_policy;
 
+pub use crate::frontmatter::{Code, Diagnostic, Severity};
 pub use catalog::{Catalog, Definition, LiveCatalog, Plugin, Replaced, Sources};
-pub use diagnostic::{Code, Diagnostic, Severity};
 pub use profile::{ChildMode, Level, McpServer, MemoryScope, Origin, Profile, ToolEntry, ToolSelection};

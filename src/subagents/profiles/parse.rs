@@ -6,8 +6,6 @@ use std::path::Path;
 
 use serde_json::{Map, Value};
 
-use super::diagnostic::{Code, Diagnostic, Severity};
-use super::frontmatter::{self, RawField};
 use super::matching;
 use super::model_choice::{self, Wish};
 use super::profile::{
@@ -15,6 +13,7 @@ use super::profile::{
 };
 use super::tool_list;
 use super::tool_policy;
+use crate::frontmatter::{self, Code, Diagnostic, RawField, Severity, Vocabulary};
 
 /// What reading one source gave. Without a profile there is at least one diagnostic.
 #[derive(Clone, Debug, PartialEq)]
@@ -28,7 +27,7 @@ const NAME_MAX: usize = 128;
 
 /// Reads the text of a profile file. `trusted`: a person has trusted the workspace the file belongs to.
 pub fn parse(text: &str, origin: Origin, trusted: bool) -> Parsed {
-    match frontmatter::split(text) {
+    match frontmatter::split::<Field>(text) {
         Ok(document) => build(document.fields, document.body, document.notes, origin, trusted),
         Err(frontmatter::NoFrontmatter(diagnostic)) => {
             let line = diagnostic.line;
@@ -193,6 +192,7 @@ impl Reader {
             model,
             thought_level: self.word(Field::ThoughtLevel),
             effort: self.effort(),
+            preload_skills: self.preload_skills(skills.is_some()),
             skills,
             mcp_servers: self.mcp_servers(),
             permission_mode: self.permission_mode(),
@@ -312,6 +312,19 @@ impl Reader {
             );
         }
         turns
+    }
+
+    fn preload_skills(&mut self, has_skills: bool) -> bool {
+        let wanted = self.boolean(Field::PreloadSkills, false);
+        if wanted && !has_skills {
+            self.invalid(
+                Code::InvalidValue,
+                Severity::Warning,
+                Field::PreloadSkills,
+                "`skills: ...` too: only skills that are named are preloaded",
+            );
+        }
+        wanted && has_skills
     }
 
     fn color(&mut self) -> Option<Color> {
@@ -632,7 +645,7 @@ pub fn name_fault(name: &str) -> Option<&'static str> {
 
 /// The scope of a diagnostic that concerns a whole file.
 pub(crate) fn unreadable(path: &Path, line: Option<u32>, reason: String, remedy: &str) -> Diagnostic {
-    Diagnostic::new(Code::ReadFailed, Severity::Error, reason, remedy).at(Some(path), line)
+    frontmatter::reading::unreadable(Code::ReadFailed, path, line, reason, remedy)
 }
 
 #[cfg(test)]

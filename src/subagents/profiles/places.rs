@@ -1,16 +1,15 @@
 //! Finds profile files below a folder and reads one: bounded in size, depth and number; nothing that is there is passed
 //! over in silence, and nothing that is broken stops the rest (R65).
 
-use std::fs::{File, Metadata, OpenOptions};
-use std::io::Read;
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::fs::Metadata;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-use super::diagnostic::Diagnostic;
 use super::parse::unreadable;
+use crate::frontmatter::reading;
+pub use crate::frontmatter::reading::FILE_MAX;
+use crate::frontmatter::{Code, Diagnostic};
 
-/// Largest profile file (R65).
-pub const FILE_MAX: u64 = 1024 * 1024;
 /// Deepest folder below a place, and most files in one: far above real collections, far below what would hang a start.
 const DEPTH_MAX: usize = 32;
 const FILES_MAX: usize = 50_000;
@@ -63,20 +62,7 @@ pub fn is_profile_name(path: &Path) -> bool {
 
 /// The text of a profile file, or why there is none.
 pub fn read(path: &Path) -> Result<String, Diagnostic> {
-    let bytes = read_bytes(path)?;
-    let is_utf16 = bytes.starts_with(&[0xff, 0xfe]) || bytes.starts_with(&[0xfe, 0xff]);
-    if is_utf16 {
-        return Err(unreadable(path, Some(1), "the file is not UTF-8 but UTF-16".to_owned(), "save it as UTF-8"));
-    }
-    if let Some(at) = bytes.iter().position(|byte| *byte == 0) {
-        let reason = "the file is not a text: it holds a NUL byte".to_owned();
-        return Err(unreadable(path, Some(line_at(&bytes, at)), reason, "save it as UTF-8 text"));
-    }
-    String::from_utf8(bytes).map_err(|error| {
-        let at = error.utf8_error().valid_up_to();
-        let line = line_at(error.as_bytes(), at);
-        unreadable(path, Some(line), format!("the file is not UTF-8: byte {at} is no part of a character"), "save it as UTF-8")
-    })
+    reading::read(Code::ReadFailed, path)
 }
 
 /// What tells whether the file changed; `None` when it is not there.
@@ -88,33 +74,6 @@ pub fn stamp_of(metadata: &Metadata) -> Stamp {
         changed: (metadata.ctime(), metadata.ctime_nsec()),
         modified: (metadata.mtime(), metadata.mtime_nsec()),
     }
-}
-
-fn read_bytes(path: &Path) -> Result<Vec<u8>, Diagnostic> {
-    // Opening a named pipe would wait for a writer; it is refused below.
-    let opened = OpenOptions::new().read(true).custom_flags(nix::libc::O_NONBLOCK).open(path);
-    let file = opened.map_err(|error| failed(path, &error))?;
-    let metadata = file.metadata().map_err(|error| failed(path, &error))?;
-    if !metadata.is_file() {
-        return Err(unreadable(path, None, "it is not an ordinary file".to_owned(), "remove it, or put the text into a file"));
-    }
-    let bytes = read_bounded(&file).map_err(|error| failed(path, &error))?;
-    if bytes.len() as u64 > FILE_MAX {
-        let reason = format!("the file has {} bytes, more than the largest size of {FILE_MAX}", metadata.len().max(FILE_MAX + 1));
-        return Err(unreadable(path, None, reason, "shorten it"));
-    }
-    Ok(bytes)
-}
-
-fn read_bounded(file: &File) -> std::io::Result<Vec<u8>> {
-    let mut bytes = Vec::new();
-    file.take(FILE_MAX + 1).read_to_end(&mut bytes)?;
-    Ok(bytes)
-}
-
-fn line_at(bytes: &[u8], at: usize) -> u32 {
-    let lines = bytes.iter().take(at).filter(|byte| **byte == b'\n').count();
-    u32::try_from(lines + 1).unwrap_or(u32::MAX)
 }
 
 /// `above`: the folders on the way down, so that a link back to one of them is seen as a loop.
@@ -178,12 +137,5 @@ fn visit(path: PathBuf, above: &mut Vec<(u64, u64)>, walk: &mut Walk) {
 }
 
 fn failed(path: &Path, error: &std::io::Error) -> Diagnostic {
-    let is_link = path.symlink_metadata().is_ok_and(|metadata| metadata.is_symlink());
-    let (reason, remedy) = match error.kind() {
-        std::io::ErrorKind::NotFound if is_link => ("the link leads nowhere".to_owned(), "correct or remove the link"),
-        std::io::ErrorKind::PermissionDenied => ("it cannot be read: permission denied".to_owned(), "give yourself the right to read it"),
-        _ if error.raw_os_error() == Some(nix::libc::ELOOP) => ("the link leads to itself".to_owned(), "remove the link"),
-        _ => (format!("it cannot be read: {error}"), "make it a readable file, or remove it"),
-    };
-    unreadable(path, None, reason, remedy)
+    reading::failed(Code::ReadFailed, path, error)
 }

@@ -7,6 +7,8 @@ use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
+use crate::frontmatter::{Code, Codes, Vocabulary};
+
 /// A named description of a child: its prompt, what it may use and how it runs.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
@@ -25,6 +27,9 @@ pub struct Profile {
     pub effort: Option<Effort>,
     /// The skills the child may use. `None`: the field is not written.
     pub skills: Option<Vec<String>>,
+    /// Their whole text stands before the child's task (R147).
+    #[serde(default)]
+    pub preload_skills: bool,
     /// Servers the child may see. `None`: the field is not written.
     pub mcp_servers: Option<Vec<McpServer>>,
     pub permission_mode: Option<ChildMode>,
@@ -160,6 +165,7 @@ words!(
         Model = "model",
         ThoughtLevel = "thoughtLevel",
         Skills = "skills",
+        PreloadSkills = "preloadSkills",
         McpServers = "mcpServers",
         PermissionMode = "permissionMode",
         Memory = "memory",
@@ -174,9 +180,20 @@ words!(
     }
 );
 
-impl Field {
-    /// The field a key means, in whatever spelling: letter case, `-` and `_` do not matter.
-    pub fn from_any_spelling(key: &str) -> Option<Field> {
+impl Vocabulary for Field {
+    const CODES: Codes = Codes {
+        missing: Code::MissingFrontmatter,
+        lenient: Code::LenientYaml,
+        unclosed: Code::FenceNotClosed,
+        foreign: Code::ForeignSpelling,
+    };
+
+    fn exact(key: &str) -> Option<Self> {
+        Field::ALL.iter().copied().find(|field| field.as_str() == key)
+    }
+
+    /// In whatever spelling: letter case, `-` and `_` do not matter.
+    fn from_any_spelling(key: &str) -> Option<Self> {
         let folded: String = key.chars().filter(|c| !matches!(c, '-' | '_')).flat_map(char::to_lowercase).collect();
         match folded.as_str() {
             "allowedtools" => Some(Field::Tools),
@@ -185,8 +202,7 @@ impl Field {
         }
     }
 
-    /// Holds free text, which may run over many lines.
-    pub fn is_prose(self) -> bool {
+    fn is_prose(self) -> bool {
         matches!(self, Field::Description | Field::InitialPrompt)
     }
 }

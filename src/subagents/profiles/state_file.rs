@@ -6,9 +6,9 @@ use std::path::Path;
 
 use serde_json::{Map, Value};
 
-use super::diagnostic::{Code, Diagnostic, Severity};
 use super::profile::{EXPLORE, GENERAL_PURPOSE};
 use crate::files::{self, FileError, Sync};
+use crate::frontmatter::{Code, Diagnostic, Severity};
 
 const DISABLED: &str = "disabledAgentIds";
 const BUILT_IN_MODELS: &str = "builtInModelSelectionOverrides";

@@ -2,8 +2,8 @@
 
 use serde_json::Value;
 
-use super::frontmatter::unquoted;
 use super::profile::ToolEntry;
+use crate::frontmatter::unquoted;
 
 /// A tool list as it was meant.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

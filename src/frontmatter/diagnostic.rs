@@ -1,4 +1,5 @@
-//! What is told about a profile: file, line, code, reason and remedy. Nothing that was written is dropped without one.
+//! What is told about a profile or a skill: file, line, code, reason and remedy. Nothing that was written is dropped
+//! without one.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -18,7 +19,7 @@ pub struct Diagnostic {
     pub remedy: String,
 }
 
-/// `Error`: a file gives no profile, or a bound that was written cannot hold. `Warning`: something written has no
+/// `Error`: a file gives no profile or skill, or a bound that was written cannot hold. `Warning`: something written has no
 /// effect. `Info`: how something was read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "lowercase")]
@@ -70,6 +71,17 @@ codes! {
     NotSupported = "agent_not_supported",
     EmptyPrompt = "agent_empty_prompt",
     StateFile = "agent_state_file",
+    SkillReadFailed = "skill_read_failed",
+    SkillMissingFrontmatter = "skill_missing_frontmatter",
+    SkillLenientYaml = "skill_lenient_yaml",
+    SkillFenceNotClosed = "skill_fence_not_closed",
+    SkillForeignSpelling = "skill_foreign_spelling",
+    SkillInvalidName = "skill_invalid_name",
+    SkillInvalidValue = "skill_invalid_value",
+    SkillNoDescription = "skill_no_description",
+    SkillFieldWithoutEffect = "skill_field_without_effect",
+    SkillMisplaced = "skill_misplaced",
+    SkillDuplicateName = "skill_duplicate_name",
 }
 
 impl Diagnostic {

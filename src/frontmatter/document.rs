@@ -2,10 +2,11 @@
 //! known key in column 0, so that prose with colons, examples, tabs and stray quotes is read as it was meant.
 //! Lenient and loud: whatever is read otherwise than strict YAML would, is noted with its line.
 
+use std::fmt;
+
 use serde_json::{Map, Value};
 
 use super::diagnostic::{Code, Diagnostic, Severity};
-use super::profile::Field;
 
 /// A file taken apart.
 #[derive(Debug)]
@@ -28,23 +29,46 @@ pub struct RawField {
     pub text: String,
 }
 
-/// A text without fields: told as a diagnostic, and no profile.
+/// A text without fields: told as a diagnostic.
 #[derive(Debug)]
 pub struct NoFrontmatter(pub Diagnostic);
+
+/// The fields that a kind of file knows.
+pub trait Vocabulary: Copy + fmt::Display + 'static {
+    const CODES: Codes;
+
+    /// The field of exactly this key.
+    fn exact(key: &str) -> Option<Self>;
+
+    /// The field a key means, in whatever spelling.
+    fn from_any_spelling(key: &str) -> Option<Self>;
+
+    /// Holds free text, which may run over many lines.
+    fn is_prose(self) -> bool;
+}
+
+/// How the notes of a kind of file are called.
+#[derive(Clone, Copy, Debug)]
+pub struct Codes {
+    pub missing: Code,
+    pub lenient: Code,
+    pub unclosed: Code,
+    pub foreign: Code,
+}
 
 /// Keys that belong to other programs. They have no effect here and end the field before them.
 const FOREIGN_KEYS: &[&str] =
     &["version", "author", "license", "tags", "category", "metadata", "emoji", "vibe", "mode", "temperature", "triggers"];
 
 /// `text` may start with a byte-order mark and have line ends of any kind.
-pub fn split(text: &str) -> Result<Document, NoFrontmatter> {
+pub fn split<F: Vocabulary>(text: &str) -> Result<Document, NoFrontmatter> {
     let text = normalise(text);
     let lines: Vec<&str> = text.lines().collect();
     let Some(opening) = lines.iter().position(|line| !line.trim().is_empty()) else {
-        return Err(missing(Severity::Info, 1, "the file is empty"));
+        return Err(missing::<F>(Severity::Info, 1, "the file is empty"));
     };
     if !is_fence(lines[opening].trim()) {
-        return Err(without_fence(&lines, opening));
+        return Err(without_fence::<F>(&lines, opening));
     }
     let mut notes = Vec::new();
     let first = opening + 1;
@@ -54,23 +78,23 @@ pub fn split(text: &str) -> Result<Document, NoFrontmatter> {
     let (end, body_start) = match closing {
         Some(closing) => (closing, closing + 1),
         None => {
-            let end = end_without_fence(&lines, first);
-            notes.push(unclosed(opening));
+            let end = end_without_fence::<F>(&lines, first);
+            notes.push(unclosed::<F>(opening));
             (end, end)
         }
     };
     let block = Block { lines: dedent(&lines[first..end]), first_line: first };
     let body = |from: usize| lines[from.min(lines.len())..].join("\n").trim().to_owned();
-    match strict(&block) {
+    match strict::<F>(&block) {
         Ok(fields) => Ok(Document { fields, body: body(body_start), notes }),
         Err(reason) => {
-            let read = lenient(&block);
+            let read = lenient::<F>(&block);
             notes.push(reason);
             notes.extend(read.notes);
             let body_start = match read.body_from {
                 // The closing fence was missing and a rule in the body was taken for it.
                 Some(offset) => {
-                    notes.push(unclosed(opening));
+                    notes.push(unclosed::<F>(opening));
                     first + offset
                 }
                 None => body_start,
@@ -89,27 +113,27 @@ fn is_fence(line: &str) -> bool {
     line.len() >= 3 && line.bytes().all(|b| b == b'-')
 }
 
-fn missing(severity: Severity, line: usize, reason: &str) -> NoFrontmatter {
+fn missing<F: Vocabulary>(severity: Severity, line: usize, reason: &str) -> NoFrontmatter {
     let remedy = "begin the file with a line `---`, then `name:` and `description:`, then a line `---`";
-    NoFrontmatter(Diagnostic::new(Code::MissingFrontmatter, severity, reason, remedy).at(None, line_number(line)))
+    NoFrontmatter(Diagnostic::new(F::CODES.missing, severity, reason, remedy).at(None, line_number(line)))
 }
 
 /// A text without an opening fence: a README is only mentioned; fields without a fence were meant to be a profile.
-fn without_fence(lines: &[&str], first: usize) -> NoFrontmatter {
+fn without_fence<F: Vocabulary>(lines: &[&str], first: usize) -> NoFrontmatter {
     const LOOKED_AT: usize = 40;
-    let named = lines.iter().skip(first).take(LOOKED_AT).position(|line| key_of(line, true).is_some_and(|(key, _)| key == "name"));
+    let named = lines.iter().skip(first).take(LOOKED_AT).position(|line| key_of::<F>(line, true).is_some_and(|(key, _)| key == "name"));
     match named {
         Some(offset) => {
             let reason = "the file has a `name:` line but no frontmatter: the first line that is not blank is not `---`";
-            missing(Severity::Error, first + offset + 1, reason)
+            missing::<F>(Severity::Error, first + offset + 1, reason)
         }
-        None => missing(Severity::Info, first + 1, "the file has no frontmatter, so it is no profile"),
+        None => missing::<F>(Severity::Info, first + 1, "the file has no frontmatter"),
     }
 }
 
-fn unclosed(opening: usize) -> Diagnostic {
+fn unclosed<F: Vocabulary>(opening: usize) -> Diagnostic {
     let reason = "the frontmatter that begins here is not closed; its end was guessed";
-    Diagnostic::new(Code::FenceNotClosed, Severity::Warning, reason, "write a line `---` after the last field")
+    Diagnostic::new(F::CODES.unclosed, Severity::Warning, reason, "write a line `---` after the last field")
         .at(None, line_number(opening + 1))
 }
 
@@ -118,8 +142,8 @@ fn line_number(line: usize) -> Option<u32> {
 }
 
 /// Without a closing fence the fields end at the first blank line that no field follows.
-fn end_without_fence(lines: &[&str], first: usize) -> usize {
-    let continues = |line: &str| key_of(line, true).is_some() || line.starts_with([' ', '\t']) || line.starts_with("- ");
+fn end_without_fence<F: Vocabulary>(lines: &[&str], first: usize) -> usize {
+    let continues = |line: &str| key_of::<F>(line, true).is_some() || line.starts_with([' ', '\t']) || line.starts_with("- ");
     let mut at = first;
     while at < lines.len() {
         if lines[at].trim().is_empty() && !lines[at..].iter().find(|line| !line.trim().is_empty()).is_some_and(|line| continues(line)) {
@@ -173,9 +197,9 @@ fn yaml(text: &str) -> Result<Map<String, Value>, serde_saphyr::Error> {
     serde_saphyr::from_str_with_options::<Option<Map<String, Value>>>(text, options()).map(Option::unwrap_or_default)
 }
 
-fn strict(block: &Block) -> Result<Vec<RawField>, Diagnostic> {
+fn strict<F: Vocabulary>(block: &Block) -> Result<Vec<RawField>, Diagnostic> {
     let text: String = block.lines.iter().map(|line| star_quoted(line) + "\n").collect();
-    let map = yaml(&text).map_err(|error| lenient_note(block, &error))?;
+    let map = yaml(&text).map_err(|error| lenient_note::<F>(block, &error))?;
     let starts = key_lines(block, &map);
     let fields = map.into_iter().map(|(key, value)| {
         let at = starts.iter().position(|(known, _)| *known == key);
@@ -221,12 +245,12 @@ fn text_after_key(lines: &[&str]) -> String {
     text.trim_end().to_owned()
 }
 
-fn lenient_note(block: &Block, error: &serde_saphyr::Error) -> Diagnostic {
+fn lenient_note<F: Vocabulary>(block: &Block, error: &serde_saphyr::Error) -> Diagnostic {
     const REASON_MAX: usize = 200;
     let index = error.location().and_then(|location| usize::try_from(location.line()).ok()).unwrap_or(1).max(1) - 1;
     let message: String = error.to_string().lines().next().unwrap_or("").chars().take(REASON_MAX).collect();
     let reason = format!("the frontmatter is not valid YAML ({message}); its fields were read one by one");
-    Diagnostic::new(Code::LenientYaml, Severity::Warning, reason, "put values with `: `, `#` or quotes in them into quotes, or after `|`")
+    Diagnostic::new(F::CODES.lenient, Severity::Warning, reason, "put values with `: `, `#` or quotes in them into quotes, or after `|`")
         .at(None, Some(block.line(index.min(block.lines.len()))))
 }
 
@@ -239,27 +263,27 @@ struct Lenient {
 }
 
 /// One key of the second pass: its spelling and the lines it covers.
-struct Segment<'a> {
+struct Segment<'a, F> {
     key: String,
-    field: Option<Field>,
+    field: Option<F>,
     start: usize,
     lines: Vec<&'a str>,
 }
 
-fn lenient(block: &Block) -> Lenient {
-    let mut segments: Vec<Segment> = Vec::new();
+fn lenient<F: Vocabulary>(block: &Block) -> Lenient {
+    let mut segments: Vec<Segment<F>> = Vec::new();
     let mut notes = Vec::new();
     for (index, line) in block.lines.iter().enumerate() {
-        let in_prose = segments.last().is_some_and(|segment| segment.field.is_some_and(Field::is_prose));
-        match key_of(line, in_prose) {
+        let in_prose = segments.last().is_some_and(|segment| segment.field.is_some_and(F::is_prose));
+        match key_of::<F>(line, in_prose) {
             Some((key, field)) => segments.push(Segment { key, field, start: index, lines: vec![line] }),
             None => match segments.last_mut() {
                 Some(segment) => {
-                    notes.extend(looks_like_field(line).filter(|_| in_prose).map(|field| taken_as_prose(block, index, field)));
+                    notes.extend(looks_like_field::<F>(line).filter(|_| in_prose).map(|field| taken_as_prose(block, index, field)));
                     segment.lines.push(line);
                 }
                 None if line.trim().is_empty() || line.starts_with('#') => {}
-                None => notes.push(ignored_line(block, index)),
+                None => notes.push(ignored_line::<F>(block, index)),
             },
         }
     }
@@ -274,9 +298,9 @@ fn lenient(block: &Block) -> Lenient {
     Lenient { fields, notes, body_from }
 }
 
-fn ignored_line(block: &Block, index: usize) -> Diagnostic {
+fn ignored_line<F: Vocabulary>(block: &Block, index: usize) -> Diagnostic {
     Diagnostic::new(
-        Code::LenientYaml,
+        F::CODES.lenient,
         Severity::Warning,
         "text before the first field was left out",
         "remove the line, or put it below the frontmatter",
@@ -285,20 +309,20 @@ fn ignored_line(block: &Block, index: usize) -> Diagnostic {
 }
 
 /// A line of prose that could have been meant as a field: indented, or with a capital letter.
-fn looks_like_field(line: &str) -> Option<Field> {
+fn looks_like_field<F: Vocabulary>(line: &str) -> Option<F> {
     let (key, rest) = line.trim_start().split_once(':')?;
-    if rest.starts_with([' ', '\t']) { Field::from_any_spelling(key.trim_end()) } else { None }
+    if rest.starts_with([' ', '\t']) { F::from_any_spelling(key.trim_end()) } else { None }
 }
 
-fn taken_as_prose(block: &Block, index: usize, field: Field) -> Diagnostic {
+fn taken_as_prose<F: Vocabulary>(block: &Block, index: usize, field: F) -> Diagnostic {
     let reason = format!("the line looks like the field `{field}` but was read as part of the text above it");
     let remedy = format!("write `{field}:` at the start of the line if the field is meant, or put the text into quotes");
-    Diagnostic::new(Code::ForeignSpelling, Severity::Warning, reason, remedy).at(None, Some(block.line(index)))
+    Diagnostic::new(F::CODES.foreign, Severity::Warning, reason, remedy).at(None, Some(block.line(index)))
 }
 
 /// The key a line starts with, and the field it means. In prose only known keys start a field, and only in a
 /// spelling that prose would hardly have.
-fn key_of(line: &str, in_prose: bool) -> Option<(String, Option<Field>)> {
+fn key_of<F: Vocabulary>(line: &str, in_prose: bool) -> Option<(String, Option<F>)> {
     let (raw, rest, colon_is_wide) = match (line.split_once(':'), line.split_once('：')) {
         (Some((key, rest)), Some((wide, _))) if key.len() < wide.len() => (key, rest, false),
         (_, Some((key, rest))) => (key, rest, true),
@@ -311,7 +335,7 @@ fn key_of(line: &str, in_prose: bool) -> Option<(String, Option<Field>)> {
     if !is_word || line.starts_with([' ', '\t']) {
         return None;
     }
-    let exact = Field::ALL.iter().copied().find(|field| field.as_str() == key);
+    let exact = F::exact(key);
     let separated = rest.is_empty() || rest.starts_with([' ', '\t']);
     if let Some(field) = exact {
         return Some((key.to_owned(), Some(field)));
@@ -319,7 +343,7 @@ fn key_of(line: &str, in_prose: bool) -> Option<(String, Option<Field>)> {
     if !separated || colon_is_wide {
         return None;
     }
-    let any = Field::from_any_spelling(key);
+    let any = F::from_any_spelling(key);
     // `Description:` or `Model:` in an example is prose; `max_turns:` and `allowed-tools:` are not.
     let looks_like_prose = key.starts_with(|c: char| c.is_ascii_uppercase()) && key.chars().skip(1).all(|c| c.is_ascii_lowercase());
     match any {
@@ -330,8 +354,8 @@ fn key_of(line: &str, in_prose: bool) -> Option<(String, Option<Field>)> {
 }
 
 /// A last field that holds one value and is followed by a blank line and prose: the closing fence was missing.
-fn cut_body_off(last: &mut Segment) -> Option<usize> {
-    if last.field.is_some_and(Field::is_prose) {
+fn cut_body_off<F: Vocabulary>(last: &mut Segment<F>) -> Option<usize> {
+    if last.field.is_some_and(F::is_prose) {
         return None;
     }
     let blank = last.lines.iter().position(|line| line.trim().is_empty())?;
@@ -344,7 +368,7 @@ fn cut_body_off(last: &mut Segment) -> Option<usize> {
 }
 
 /// The field read as YAML by itself: one broken field does not take the others with it.
-fn segment_value(segment: &Segment) -> Option<Value> {
+fn segment_value<F>(segment: &Segment<F>) -> Option<Value> {
     let text: String = segment.lines.iter().map(|line| star_quoted(line) + "\n").collect();
     let map = yaml(&text).ok()?;
     let mut values = map.into_iter();
@@ -355,7 +379,7 @@ fn segment_value(segment: &Segment) -> Option<Value> {
 }
 
 /// The text of a value that YAML cannot read: outer quotes and block marks taken away, lines kept.
-fn segment_text(segment: &Segment) -> String {
+fn segment_text<F>(segment: &Segment<F>) -> String {
     let (first, rest) = (segment.lines.first().copied().unwrap_or(""), segment.lines.get(1..).unwrap_or(&[]));
     let first = first.split_once([':', '：']).map_or("", |(_, value)| value.trim());
     let rest = dedent(rest).join("\n");
@@ -379,6 +403,40 @@ pub fn unquoted(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[derive(Clone, Copy)]
+    struct Word(&'static str);
+
+    impl fmt::Display for Word {
+        fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+            f.write_str(self.0)
+        }
+    }
+
+    impl Vocabulary for Word {
+        const CODES: Codes = Codes {
+            missing: Code::MissingFrontmatter,
+            lenient: Code::LenientYaml,
+            unclosed: Code::FenceNotClosed,
+            foreign: Code::ForeignSpelling,
+        };
+
+        fn exact(key: &str) -> Option<Self> {
+            ["name", "description", "tools", "model", "color"].into_iter().find(|word| *word == key).map(Self)
+        }
+
+        fn from_any_spelling(key: &str) -> Option<Self> {
+            Self::exact(&key.to_lowercase())
+        }
+
+        fn is_prose(self) -> bool {
+            self.0 == "description"
+        }
+    }
+
+    fn split(text: &str) -> Result<Document, NoFrontmatter> {
+        super::split::<Word>(text)
+    }
 
     fn field<'a>(document: &'a Document, key: &str) -> &'a RawField {
         document.fields.iter().find(|field| field.key == key).unwrap_or_else(|| panic!("no {key} in {document:?}"))
