@@ -9,20 +9,71 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
     ("clock", &[]),
     ("files", &[]),
     ("spelling", &[]),
+    ("frontmatter", &[]),
     ("text", &["ids"]),
     ("config", &["ids", "files", "spelling"]),
     ("supervisor", &["clock", "files", "config"]),
     ("models", &["ids", "clock", "files", "config", "spelling"]),
     ("store", &["ids", "clock", "files", "config", "models"]),
+    ("skills", &["files", "config", "frontmatter"]),
     ("permissions", &["ids", "clock", "files", "config", "supervisor"]),
     ("agent", &["ids", "clock", "text", "config", "models", "store", "permissions", "spelling"]),
-    ("subagents", &["ids", "clock", "files", "text", "config", "supervisor", "models", "store", "permissions", "agent", "spelling"]),
+    (
+        "subagents",
+        &[
+            "ids",
+            "clock",
+            "files",
+            "text",
+            "config",
+            "frontmatter",
+            "supervisor",
+            "models",
+            "store",
+            "permissions",
+            "skills",
+            "agent",
+            "spelling",
+        ],
+    ),
     (
         "tools",
-        &["ids", "clock", "files", "text", "config", "supervisor", "models", "store", "permissions", "agent", "subagents", "spelling"],
+        &[
+            "ids",
+            "clock",
+            "files",
+            "text",
+            "config",
+            "supervisor",
+            "models",
+            "store",
+            "permissions",
+            "skills",
+            "agent",
+            "subagents",
+            "spelling",
+        ],
     ),
-    ("app", &["ids", "clock", "files", "text", "config", "supervisor", "models", "store", "permissions", "agent", "subagents", "tools"]),
-    ("cli", &["app", "agent", "subagents", "models", "permissions", "store", "text", "config", "ids", "clock"]),
+    (
+        "app",
+        &[
+            "ids",
+            "clock",
+            "files",
+            "text",
+            "config",
+            "frontmatter",
+            "supervisor",
+            "models",
+            "store",
+            "permissions",
+            "skills",
+            "agent",
+            "subagents",
+            "tools",
+        ],
+    ),
+    ("cli", &["app", "agent", "subagents", "models", "permissions", "skills", "frontmatter", "store", "text", "config", "ids", "clock"]),
 ];
 
 /// Narrower still: of these folders only these parts.
@@ -157,8 +208,21 @@ fn import_rows() -> String {
 
 fn tree(root: &Path) -> String {
     const FIRST: &[&str] = &["main.rs", "lib.rs", "app.rs", "ids.rs", "clock.rs", "files.rs", "spelling.rs"];
-    const FOLDERS: &[&str] =
-        &["app", "cli", "agent", "subagents", "supervisor", "models", "tools", "permissions", "store", "config", "text"];
+    const FOLDERS: &[&str] = &[
+        "app",
+        "cli",
+        "agent",
+        "subagents",
+        "skills",
+        "supervisor",
+        "models",
+        "tools",
+        "permissions",
+        "store",
+        "config",
+        "frontmatter",
+        "text",
+    ];
     let source = root.join("src");
     let mut lines: Vec<String> = FIRST.iter().map(|file| entry(&source.join(file), 0)).collect();
     for folder in FOLDERS {

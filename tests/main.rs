@@ -21,6 +21,7 @@ mod run;
 mod scripts;
 mod sessions;
 mod shells;
+mod skills;
 mod store;
 mod subagent;
 mod supervisor;

@@ -78,10 +78,15 @@ impl Gathered {
     }
 
     fn add(&mut self, name: &str, attributes: &str, text: &str) {
-        // The text cannot end its own frame and pose as a task.
-        let text = text.replace("</context>", "<\\/context>");
-        self.context.push(format!("{CONTEXT_TAG}\"{name}\"{attributes}>\n{}\n</context>", text.trim_end()));
+        self.context.push(framed(name, attributes, text));
     }
+}
+
+/// One context message.
+pub fn framed(name: &str, attributes: &str, text: &str) -> String {
+    // The text cannot end its own frame and pose as a task.
+    let text = text.replace("</context>", "<\\/context>");
+    format!("{CONTEXT_TAG}\"{name}\"{attributes}>\n{}\n</context>", text.trim_end())
 }
 
 /// From the root of the repository down to `cwd`; outside a repository only `cwd`.

@@ -11,6 +11,7 @@ use crate::models::Model;
 use crate::models::catalog::{self, Choice, ProviderSettings, Selection};
 use crate::models::record::{RecordContext, Recorder, recording};
 use crate::models::remote;
+use crate::skills::{self, Library};
 use crate::subagents::child::ChildModels;
 use crate::subagents::profiles::model_choice::{AgentSettings, ModelChoiceError, ModelSelection, Reason};
 use crate::subagents::profiles::parse::{CommandLineProfilesError, parse_command_line};
@@ -31,6 +32,12 @@ impl App {
             command_line,
             trusted: false,
         }))
+    }
+
+    /// Where skills of user and project are found.
+    pub fn skills(&self) -> Result<Library, SettingsError> {
+        let sources = skills::Sources { layout: self.layout.clone(), home: self.environment.home(), cwd: self.cwd.clone() };
+        Ok(Library::new(sources, self.settings.section("skills")?.unwrap_or_default()))
     }
 
     pub(super) fn agent_settings(&self) -> Result<AgentSettings, SettingsError> {

@@ -9,17 +9,19 @@ use crate::agent::inbox::Inbox;
 use crate::agent::instructions::{self, Gathered};
 use crate::agent::prompt::{self, EnvironmentFacts, Role, in_git_repository};
 use crate::agent::session::{Session, SessionError, SessionParts};
-use crate::agent::tool::ToolBox;
+use crate::agent::tool::{Tool, ToolBox};
 use crate::app::agents::selection_of;
 use crate::app::model::ChosenModel;
 use crate::app::{App, AppError, git};
 use crate::clock;
 use crate::files;
+use crate::frontmatter::Severity;
 use crate::ids::{IdError, JobId, JobKind, SessionId};
 use crate::models::Prefix;
 use crate::permissions::decide::Policy;
+use crate::skills::{Library, View};
 use crate::store::{SessionRow, Store};
-use crate::subagents::child::{ChildTools, LocalParts};
+use crate::subagents::child::{ChildTools, LocalParts, skills_message};
 use crate::subagents::delegation::{Delegation, DelegationParts};
 use crate::subagents::folders::JobError;
 use crate::subagents::handover::{ChildSettings, HandoverError, ModeReader};
@@ -32,6 +34,7 @@ use crate::tools::agent::AgentTool;
 use crate::tools::bash::BashTool;
 use crate::tools::respond::RespondToCoordinator;
 use crate::tools::send_message::SendMessageTool;
+use crate::tools::skill::SkillTool;
 use crate::tools::subagent::SubagentTool;
 use crate::tools::task_output::TaskOutputTool;
 use crate::tools::task_stop::TaskStopTool;
@@ -94,14 +97,17 @@ impl App {
         let lock = self.lock_session(&id)?;
         let inbox = Inbox::new(self.limits.inbox_capacity);
         let policy = Arc::new(self.policy()?);
-        let Gathered { context, notices } = self.instructions();
+        let Gathered { mut context, mut notices } = self.instructions();
+        let shelf = self.shelf(request.role, &mut notices)?;
+        context.extend(shelf.as_ref().map(|shelf| skills_message(&shelf.list)));
         let local = match request.role {
-            Role::Main => Some(self.local_parts(chosen, &request, &policy, &context)?),
+            Role::Main => Some(self.local_parts(chosen, &request, &policy, &context, shelf.as_ref())?),
             Role::ProcessChild | Role::LocalChild => None,
         };
         let parts = self.delegation_parts(&id, chosen, &request, &store, &inbox, &policy);
         let delegation = Delegation::new(DelegationParts { local, ..parts });
         let mut tools = session_tools(request.role, &delegation);
+        tools.shells.extend(shelf.map(|shelf| shelf.tool()));
         let mut agents = Vec::new();
         if request.role == Role::Main {
             let profiles = delegation.profiles().await?;
@@ -218,7 +224,9 @@ impl App {
         request: &SessionRequest<'_>,
         policy: &Arc<Policy>,
         context: &[String],
+        shelf: Option<&Shelf>,
     ) -> Result<LocalParts, OpenError> {
+        let library = shelf.map(|shelf| shelf.library.clone());
         Ok(LocalParts {
             catalog: Arc::new(self.profiles()?),
             policy: Arc::clone(policy),
@@ -226,7 +234,8 @@ impl App {
             model: Arc::clone(&chosen.model),
             selection: selection_of(chosen),
             models: Arc::new(self.child_models(chosen).map_err(AppError::Settings)?),
-            toolbox: Arc::new(child_tools),
+            skills: library.clone(),
+            toolbox: Arc::new(move |wanted: &ChildTools<'_>| child_tools(wanted, library.as_ref())),
             context: context.to_vec(),
             facts: self.facts(chosen),
             settings: self.agent_settings().map_err(AppError::Settings)?,
@@ -287,6 +296,34 @@ fn os_version() -> String {
         .unwrap_or_default()
 }
 
+/// The skills of a session that has some.
+struct Shelf {
+    library: Library,
+    view: View,
+    list: String,
+}
+
+impl Shelf {
+    fn tool(self) -> Arc<dyn Tool> {
+        Arc::new(SkillTool::new(self.library, self.view))
+    }
+}
+
+impl App {
+    /// What is wrong with a skill's file is a notice.
+    fn shelf(&self, role: Role, notices: &mut Vec<String>) -> Result<Option<Shelf>, OpenError> {
+        let library = self.skills().map_err(AppError::Settings)?;
+        let view = match role {
+            Role::Main => View::default(),
+            Role::ProcessChild | Role::LocalChild => library.view_of_child(None),
+        };
+        let skills = library.load();
+        let faults = skills.diagnostics.iter().filter(|fault| fault.severity == Severity::Error).map(ToString::to_string);
+        notices.extend(faults);
+        Ok(view.listing(&skills).map(|list| Shelf { library, view, list }))
+    }
+}
+
 /// The tools that need the session's delegation. A child sees its own shells only.
 fn session_tools(role: Role, delegation: &Delegation) -> SessionTools {
     let kinds: &[JobKind] = match role {
@@ -321,8 +358,12 @@ fn holder_of(lock: &Path) -> String {
 const HOLDER_MAX: u64 = 1024;
 
 /// The tools of a child in this process: its own shells, and a line to its coordinator (R216).
-fn child_tools(wanted: &ChildTools<'_>) -> ToolBox {
+fn child_tools(wanted: &ChildTools<'_>, library: Option<&Library>) -> ToolBox {
     let mut tools = session_tools(Role::LocalChild, wanted.delegation);
+    if let Some(library) = library {
+        let allowed = wanted.agent.and_then(|agent| agent.profile.skills.as_deref());
+        tools.shells.push(Arc::new(SkillTool::new(library.clone(), library.view_of_child(allowed))));
+    }
     if let (Some(agent), Some(parent)) = (wanted.agent, wanted.parent_inbox) {
         let line = ReplyLine::new(agent.clone(), parent.clone(), wanted.delegation.limits());
         tools.shells.push(Arc::new(RespondToCoordinator::new(line)));

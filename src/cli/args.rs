@@ -5,7 +5,7 @@ use std::ffi::OsString;
 use clap::builder::styling::{AnsiColor, Styles};
 use clap::{ColorChoice, CommandFactory, Parser, Subcommand};
 
-use crate::cli::{agents, config, demo, jobs, manual, report, run, sessions, subagent};
+use crate::cli::{agents, config, demo, jobs, manual, report, run, sessions, skills, subagent};
 
 const STYLES: Styles = Styles::styled()
     .header(AnsiColor::Green.on_default().bold())
@@ -66,6 +66,7 @@ pub enum Command {
     Subagent(Box<subagent::SubagentArguments>),
     Jobs(jobs::JobsArguments),
     Sessions(sessions::SessionsArguments),
+    Skills(skills::SkillsArguments),
     Completions(manual::CompletionsArguments),
     Man(manual::ManArguments),
 }

@@ -18,6 +18,7 @@ pub mod run;
 pub mod sessions;
 mod sessions_text;
 pub mod signals;
+pub mod skills;
 pub mod subagent;
 
 use std::ffi::OsString;
@@ -69,6 +70,7 @@ fn dispatch(command: Command) -> Result<Exit, CommandError> {
         Command::Subagent(arguments) => subagent::run(&arguments, &Environment::read()),
         Command::Jobs(arguments) => jobs::run(&arguments, &Environment::read()),
         Command::Sessions(arguments) => sessions::run(&arguments, &Environment::read()),
+        Command::Skills(arguments) => skills::run(&arguments, &Environment::read()),
         Command::Completions(arguments) => manual::completions(&arguments),
         Command::Man(arguments) => manual::man(&arguments),
     }

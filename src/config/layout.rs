@@ -37,6 +37,11 @@ impl Layout {
         self.root.join("agents")
     }
 
+    /// The user's own skills (R144).
+    pub fn user_skills(&self) -> PathBuf {
+        self.root.join("skills")
+    }
+
     /// Memory of profiles that belongs to the user, a folder per profile (R265).
     pub fn agent_memory(&self) -> PathBuf {
         self.root.join("agent-memory")
@@ -120,6 +125,11 @@ impl ProjectLayout {
     pub fn profiles(&self) -> PathBuf {
         self.workspace.join(".zapmyco/agents")
     }
+
+    /// The project's skills (R144).
+    pub fn skills(&self) -> PathBuf {
+        self.workspace.join(".zapmyco/skills")
+    }
 }
 
 /// Folders below a home or project folder in which other programs keep profiles that we read too, from the one that
@@ -127,6 +137,14 @@ impl ProjectLayout {
 pub fn foreign_profile_folders(base: &Path) -> [PathBuf; 2] {
     [base.join(".claude/agents"), base.join(".zcode/agents")]
 }
+
+/// As [`foreign_profile_folders`], for skills (R144).
+pub fn foreign_skill_folders(base: &Path) -> [PathBuf; 2] {
+    [base.join(".claude/skills"), base.join(".agents/skills")]
+}
+
+/// What a skill's folder holds; other files beside it belong to the skill.
+pub const SKILL_FILE: &str = "SKILL.md";
 
 /// Where a plugin keeps its profiles (R61).
 pub fn plugin_profiles(plugin_root: &Path) -> PathBuf {

@@ -15,6 +15,7 @@ use super::uplink::Uplink;
 use crate::agent::Role;
 use crate::agent::event::EventSink;
 use crate::agent::inbox::Inbox;
+use crate::agent::instructions;
 use crate::agent::prompt::{EnvironmentFacts, child_prompt};
 use crate::agent::session::{Session, SessionParts};
 use crate::agent::tool::ToolBox;
@@ -23,6 +24,7 @@ use crate::models::{Model, Prefix};
 use crate::permissions::Mode;
 use crate::permissions::decide::Policy;
 use crate::permissions::rules::{Rule, RuleSet};
+use crate::skills::{Library, View, content};
 
 /// What children in this process are made from; given by `app`, once per main session.
 pub struct LocalParts {
@@ -40,6 +42,8 @@ pub struct LocalParts {
     pub facts: EnvironmentFacts,
     pub settings: AgentSettings,
     pub memory: MemorySettings,
+    /// `None`: this session has no skills.
+    pub skills: Option<Library>,
     /// Model requests of the run that a flag allows; children get no more.
     pub max_turns: Option<u32>,
     /// Observers of the parent see the children's text (R322).
@@ -95,6 +99,17 @@ const PREFIXES_MAX: usize = 64;
 /// How context messages of one kind begin.
 const INSTRUCTIONS: &str = "<context name=\"instructions\"";
 const GIT: &str = "<context name=\"git\"";
+const SKILLS: &str = "<context name=\"skills\"";
+/// Bytes of the skills that stand before a task.
+const PRELOADED_MAX: usize = 200_000;
+
+/// What comes to a child from outside its profile.
+#[derive(Default)]
+pub(crate) struct Added {
+    pub memory: Option<Memory>,
+    /// Context messages about skills.
+    pub skills: Vec<String>,
+}
 
 impl Nursery {
     pub(crate) fn new(parts: LocalParts) -> Self {
@@ -127,7 +142,7 @@ impl Nursery {
             connected_servers: &[],
             disallowed: &[],
             allowed: None,
-            skills: false,
+            skills: self.parts.skills.is_some(),
             memory: self.parts.memory.on(),
             role: ChildRole::Local,
             embedded_search: false,
@@ -148,6 +163,17 @@ impl Nursery {
             Ok(Err(error)) => (None, vec![format!("this agent runs without its memory: {error}")]),
             Err(_) => (None, vec!["this agent runs without its memory: it could not be opened".to_owned()]),
         }
+    }
+
+    /// What a child is told of the skills it may use, and what its profile names in vain (R125, R142, R147).
+    pub(crate) async fn skills(&self, profile: &Profile, grant: &ToolGrant) -> (Vec<String>, Vec<String>) {
+        let Some(library) = self.parts.skills.clone().filter(|_| grant.tools.iter().any(|tool| tool == SKILL)) else {
+            return (Vec::new(), Vec::new());
+        };
+        let view = library.view_of_child(profile.skills.as_deref());
+        let preloads = profile.preload_skills;
+        let told = tokio::task::spawn_blocking(move || told_of_skills(&library, &view, preloads));
+        told.await.unwrap_or_else(|_| (Vec::new(), vec!["the skills could not be read".to_owned()]))
     }
 
     fn tools(&self, delegation: &Delegation) -> &[ParentTool] {
@@ -197,7 +223,7 @@ impl Nursery {
         agent: &Arc<LocalAgent>,
         grant: &ToolGrant,
         model: Arc<dyn Model>,
-        memory: Option<Memory>,
+        Added { memory, skills }: Added,
         again: bool,
     ) -> Result<OpenChild, AgentError> {
         let starter = &parent.inner.starter;
@@ -246,7 +272,7 @@ impl Nursery {
             store,
             limits: Arc::clone(&starter.limits),
             prefix,
-            context: self.context(&agent.profile),
+            context: self.context(&agent.profile).into_iter().chain(skills).collect(),
             agents: Vec::new(),
             notices: Vec::new(),
             inbox: inbox.clone(),
@@ -324,7 +350,8 @@ impl Nursery {
         let wanted = |text: &&String| {
             let instructions = text.starts_with(INSTRUCTIONS) && !profile.inject_agents_md;
             let git = text.starts_with(GIT) && profile.is_built_in_explore();
-            !instructions && !git
+            // A child's own skills follow.
+            !instructions && !git && !text.starts_with(SKILLS)
         };
         self.parts.context.iter().filter(wanted).cloned().collect()
     }
@@ -338,6 +365,39 @@ impl Nursery {
         }
     }
 }
+
+/// The list of skills, or the whole texts where they are to be there from the start. Blocking.
+fn told_of_skills(library: &Library, view: &View, preloads: bool) -> (Vec<String>, Vec<String>) {
+    let skills = library.load();
+    let mut warnings: Vec<String> = Vec::new();
+    let missing = view.missing(&skills);
+    if !missing.is_empty() {
+        warnings.push(format!("skills that the profile names and that do not exist: {}", missing.join(", ")));
+    }
+    let mut messages: Vec<String> = view.listing(&skills).map(|list| skills_message(&list)).into_iter().collect();
+    if !preloads {
+        return (messages, warnings);
+    }
+    let mut room = PRELOADED_MAX;
+    for skill in view.usable(&skills) {
+        match content::content(skill, None) {
+            Ok(text) if text.len() <= room => {
+                room -= text.len();
+                messages.push(instructions::framed("skill", " note=\"preloaded: its text need not be asked for\"", &text));
+            }
+            Ok(_) => warnings.push(format!("skill {} was not preloaded: together they are longer than {PRELOADED_MAX} bytes", skill.name)),
+            Err(error) => warnings.push(format!("skill {} was not preloaded: {error}", skill.name)),
+        }
+    }
+    (messages, warnings)
+}
+
+/// The context message that lists skills; equal lists give equal bytes.
+pub fn skills_message(list: &str) -> String {
+    instructions::framed("skills", "", list)
+}
+
+const SKILL: &str = "Skill";
 
 /// What the store calls the session of a child in this process (R5).
 pub const TASK_TYPE: &str = "subagent_child";

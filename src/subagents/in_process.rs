@@ -8,7 +8,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use super::child::{LocalParts, Nursery, OpenChild};
+use super::child::{Added, LocalParts, Nursery, OpenChild};
 use super::delegation::Delegation;
 use super::local::{AgentRecord, AgentStatus, LocalAgent, LocalEnd};
 use super::metadata;
@@ -326,6 +326,8 @@ impl Delegation {
         let blueprint = host.nursery.blueprint(self, &catalog, profile, None)?;
         let background = call.background || blueprint.profile.background;
         let (memory, mut warnings) = host.nursery.memory(self, &blueprint.profile).await;
+        let (skills, about_skills) = host.nursery.skills(&blueprint.profile, &blueprint.grant).await;
+        warnings.extend(about_skills);
         warnings.extend(blueprint.warnings.iter().cloned());
         let id = JobId::new_local_agent();
         let starter = &self.inner.starter;
@@ -352,7 +354,7 @@ impl Delegation {
         let limit = starter.limits.inactivity_limit;
         let opening = async {
             metadata::create(&agent, &starter.cwd)?;
-            host.nursery.open(self, &agent, &blueprint.grant, blueprint.model, memory, false).await
+            host.nursery.open(self, &agent, &blueprint.grant, blueprint.model, Added { memory, skills }, false).await
         };
         // Watched from before the session is stored (R169).
         let opened = tokio::select! {
@@ -390,7 +392,7 @@ impl Delegation {
         registry.add_agent(agent);
         let opened = async {
             metadata::create(agent, &self.inner.starter.cwd)?;
-            host.nursery.open(self, agent, &grant, model, memory, true).await
+            host.nursery.open(self, agent, &grant, model, Added { memory, skills: Vec::new() }, true).await
         };
         match opened.await {
             Ok(child) => {

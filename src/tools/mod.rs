@@ -11,6 +11,7 @@ pub mod read;
 pub mod respond;
 pub(crate) mod search;
 pub mod send_message;
+pub mod skill;
 pub(crate) mod snippet;
 pub mod subagent;
 pub mod task_output;
