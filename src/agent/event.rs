@@ -70,6 +70,20 @@ pub enum EventKind {
         preview: String,
         structured: Option<Value>,
     },
+    /// A person is asked about a call, and the session waits for the answer.
+    PermissionRequested {
+        call_id: String,
+        name: String,
+        input: Value,
+        reason: String,
+    },
+    /// The question is over: `once`, `always`, `denied`, `answered`, `unanswered`, or `withdrawn`.
+    PermissionResolved {
+        call_id: String,
+        name: String,
+        decision: String,
+        waited_ms: u64,
+    },
     PermissionDenied {
         call_id: String,
         name: String,
@@ -197,6 +211,12 @@ impl EventKind {
             Self::ToolStarted { call_id, name, .. } => ("tool_started", json!({ "call_id": call_id, "name": name })),
             Self::ToolEnded { call_id, name, is_error, duration_ms, .. } => {
                 ("tool_ended", json!({ "call_id": call_id, "name": name, "is_error": is_error, "duration_ms": duration_ms }))
+            }
+            Self::PermissionRequested { call_id, name, reason, .. } => {
+                ("permission_requested", json!({ "call_id": call_id, "name": name, "reason": reason }))
+            }
+            Self::PermissionResolved { call_id, name, decision, waited_ms } => {
+                ("permission_resolved", json!({ "call_id": call_id, "name": name, "decision": decision, "waited_ms": waited_ms }))
             }
             Self::PermissionDenied { call_id, name, message, .. } => {
                 ("permission_denied", json!({ "call_id": call_id, "name": name, "message": message }))

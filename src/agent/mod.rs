@@ -1,8 +1,10 @@
 //! The conversation engine: sessions, turns, tool batches, the inbox. It starts no process and prints nothing.
 
 mod announcer;
+mod call;
 pub mod event;
 pub mod inbox;
+mod places;
 mod shorten;
 pub mod state;
 pub mod tool;

@@ -19,6 +19,7 @@ use crate::clock;
 use crate::config::Limits;
 use crate::ids::{JobId, SessionId};
 use crate::models::{Model, Prefix, Usage};
+use crate::permissions::approval::Approver;
 use crate::permissions::decide::Policy;
 use crate::store::{MessageRow, SessionRow, Store, StoreError};
 
@@ -33,6 +34,8 @@ pub struct SessionParts {
     pub model: Arc<dyn Model>,
     pub toolbox: ToolBox,
     pub policy: Arc<Policy>,
+    /// Who is asked about calls that need a person's word.
+    pub approver: Arc<dyn Approver>,
     pub events: Arc<dyn EventSink>,
     pub store: Store,
     pub limits: Arc<Limits>,

@@ -12,6 +12,7 @@ use crate::config::Limits;
 use crate::ids::SessionId;
 use crate::models::ToolDeclaration;
 use crate::permissions::Effect;
+use crate::permissions::approval::Question;
 
 /// Something the model may call. Tools are thin: they check arguments, call one thing and render with `text`.
 ///
@@ -30,6 +31,17 @@ pub trait Tool: Send + Sync {
     /// Only waits for work that has limits of its own, so it takes no place among the calls that run at once (R31).
     fn only_waits(&self) -> bool {
         false
+    }
+
+    /// What an edit would change, as a unified diff for a person; `None` where nothing is edited or it cannot be told.
+    fn change<'a>(&'a self, _input: &'a Value, _context: &'a ToolContext) -> BoxFuture<'a, Option<String>> {
+        Box::pin(std::future::ready(None))
+    }
+
+    /// The questions that the call puts to a person: it is then an approval itself, and its answers stand in its input
+    /// when it runs; without them there was nobody to answer (R235, R237).
+    fn questions(&self, _input: &Value) -> Option<Vec<Question>> {
+        None
     }
 
     /// Runs the call. Must end soon after `context.cancel` fires; dropping the future also cancels it.

@@ -1,4 +1,5 @@
-//! One batch of calls: which tool, permission, order, concurrency, and the size of the results.
+//! One batch of calls: which tool, order, concurrency, and the size of the results. Permission is each call's own
+//! business (`call.rs`).
 //!
 //! Whatever happens, every call gets exactly one result, in the order of the calls: a refused, unknown, failed, panicking
 //! or cancelled call is a result the model can read.
@@ -16,14 +17,16 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use crate::agent::announcer::Announcer;
+use crate::agent::call::{Around, Done, Outcome, Work, context_of, need_of};
 use crate::agent::event::EventKind;
+use crate::agent::places::Places;
 use crate::agent::shorten::{fair_share, shortened};
 use crate::agent::state::SessionState;
-use crate::agent::tool::{ApprovalNeed, FailureKind, Tool, ToolBox, ToolContext, ToolFailure, ToolReply};
+use crate::agent::tool::{FailureKind, ToolBox};
 use crate::config::Limits;
 use crate::ids::SessionId;
-use crate::permissions::Effect;
-use crate::permissions::decide::{CalledTool, Policy, Verdict};
+use crate::permissions::approval::Approver;
+use crate::permissions::decide::Policy;
 use crate::spelling::distance;
 use crate::store::{Store, StoreError};
 
@@ -65,7 +68,8 @@ pub(crate) struct Batch<'a> {
     pub session: &'a SessionId,
     pub cwd: &'a Path,
     pub toolbox: &'a ToolBox,
-    pub policy: &'a Policy,
+    pub policy: &'a Arc<Policy>,
+    pub approver: &'a Arc<dyn Approver>,
     /// No person, script or parent has spoken in this turn.
     pub only_peers_spoke: bool,
     pub state: &'a Arc<SessionState>,
@@ -75,42 +79,39 @@ pub(crate) struct Batch<'a> {
     pub cancel: &'a CancellationToken,
 }
 
-/// What is known of a call before it runs.
-enum Prepared {
-    Ready(Arc<dyn Tool>),
-    Refused { text: String, denied: bool },
-}
-
-/// How a started call came back.
-enum Outcome {
-    Returned(Result<ToolReply, ToolFailure>),
-    Panicked,
+/// What became of the attempt to start a call.
+enum Started {
+    Running,
+    Refused(CallEnd),
+    /// It cannot run beside those that run now.
+    MustWait,
 }
 
 /// Calls under way.
 #[derive(Default)]
 struct Running {
-    tasks: JoinSet<Result<ToolReply, ToolFailure>>,
-    /// Place, start, and whether it only waits.
-    calls: HashMap<Id, (usize, Instant, bool)>,
-    /// The one that runs must not have company.
-    alone: bool,
-    /// How many of them only wait.
-    waiting: usize,
+    tasks: JoinSet<Done>,
+    /// Place of each in the batch.
+    calls: HashMap<Id, usize>,
 }
 
 impl Batch<'_> {
     /// Runs all calls. An error means that the session cannot be saved; calls under way are then given up.
     pub async fn run(&self, calls: &[Call]) -> Result<Vec<CallEnd>, StoreError> {
+        let around = Arc::new(self.around());
         let mut ends: Vec<Option<CallEnd>> = vec![None; calls.len()];
         let mut running = Running::default();
         let mut next = 0;
         let mut given_up_at: Option<Instant> = None;
         loop {
-            while next < calls.len() && given_up_at.is_none() && !self.cancel.is_cancelled() && self.may_start(&running, &calls[next]) {
-                if let Some(end) = self.start(next, &calls[next], &mut running).await? {
-                    self.announce_end(&calls[next], &end, Duration::ZERO, None, calls.len()).await?;
-                    ends[next] = Some(end);
+            while next < calls.len() && given_up_at.is_none() && !self.cancel.is_cancelled() {
+                match self.start(next, &calls[next], &around, &mut running).await? {
+                    Started::Running => {}
+                    Started::Refused(end) => {
+                        self.announce_end(&calls[next], &end, Duration::ZERO, None, calls.len()).await?;
+                        ends[next] = Some(end);
+                    }
+                    Started::MustWait => break,
                 }
                 next += 1;
             }
@@ -120,9 +121,9 @@ impl Batch<'_> {
             tokio::select! {
                 biased;
                 Some(joined) = running.tasks.join_next_with_id() => {
-                    if let Some((place, since, outcome)) = running.ended(joined) {
-                        let (end, structured) = self.end_of(&calls[place], outcome);
-                        self.announce_end(&calls[place], &end, since.elapsed(), structured, calls.len()).await?;
+                    if let Some((place, Done { outcome, ran })) = running.ended(joined) {
+                        let (end, structured) = self.end_of(&calls[place], outcome)?;
+                        self.announce_end(&calls[place], &end, ran, structured, calls.len()).await?;
                         ends[place] = Some(end);
                     }
                 }
@@ -131,97 +132,59 @@ impl Batch<'_> {
                 }
                 // Leaving the loop drops the tasks, which ends them.
                 () = until(given_up_at), if given_up_at.is_some() => break,
+                // A call that waits for a person has given its place away.
+                () = around.places.changed() => {}
             }
         }
         let started = next;
         self.close(calls, ends, started).await
     }
 
-    fn may_start(&self, running: &Running, call: &Call) -> bool {
-        if running.tasks.is_empty() {
-            return true;
-        }
-        let concurrent = self.toolbox.find(&call.name).is_none_or(|tool| tool.spec().concurrent);
-        let only_waits = self.toolbox.find(&call.name).is_some_and(|tool| tool.only_waits());
-        let places = self.limits.tool_concurrency.max(1) as usize;
-        concurrent && !running.alone && (only_waits || running.calls.len() - running.waiting < places)
-    }
-
-    /// Starts one call, or tells at once how it ended. Permission is decided here, just before the call, so that a mode
-    /// that has become stricter meanwhile holds.
-    async fn start(&self, place: usize, call: &Call, running: &mut Running) -> Result<Option<CallEnd>, StoreError> {
-        let (id, input) = (call.id.clone(), call.input.clone());
-        let name = self.toolbox.find(&call.name).map_or(call.name.clone(), |tool| tool.spec().declaration.name.clone());
-        self.announcer.announce(EventKind::ToolStarted { call_id: id.clone(), name: name.clone(), input: input.clone() }).await?;
-        let context = ToolContext {
+    fn around(&self) -> Around {
+        Around {
             session: self.session.clone(),
-            call_id: id.clone(),
             cwd: self.cwd.to_owned(),
-            cancel: self.cancel.child_token(),
+            policy: Arc::clone(self.policy),
+            approver: Arc::clone(self.approver),
+            announcer: self.announcer.clone(),
+            only_peers_spoke: self.only_peers_spoke,
             state: Arc::clone(self.state),
-        };
-        match self.prepare(call, &context) {
-            Prepared::Ready(tool) => {
-                running.alone = !tool.spec().concurrent;
-                let only_waits = tool.only_waits();
-                running.waiting += usize::from(only_waits);
-                let task = running.tasks.spawn(async move { tool.call(input, context).await });
-                running.calls.insert(task.id(), (place, Instant::now(), only_waits));
-                Ok(None)
-            }
-            Prepared::Refused { text, denied } => Ok(Some(CallEnd { id, name, text, is_error: true, denied })),
+            places: Places::new(self.limits.tool_concurrency as usize),
         }
     }
 
-    fn prepare(&self, call: &Call, context: &ToolContext) -> Prepared {
-        let refused = |text: String| Prepared::Refused { text, denied: false };
+    /// Starts one call in a task of its own, or tells at once that it cannot be run.
+    async fn start(&self, index: usize, call: &Call, around: &Arc<Around>, running: &mut Running) -> Result<Started, StoreError> {
         let Some(tool) = self.toolbox.find(&call.name) else {
-            return refused(self.unknown_tool(&call.name));
+            return self.refuse(call, &call.name, self.unknown_tool(&call.name)).await;
         };
         let name = &tool.spec().declaration.name;
         if !call.input.is_object() {
-            return refused(format!(
+            let text = format!(
                 "the input of {name} must be a JSON object, got {}\ncall it again with an object that fits its schema",
                 kind_of(&call.input)
-            ));
+            );
+            return self.refuse(call, name, text).await;
         }
+        let cancel = self.cancel.child_token();
         // Own code, but run for every call: a fault in it must not end the session.
-        let effect = match catch_unwind(AssertUnwindSafe(|| tool.effect(&call.input, context))) {
-            Ok(Ok(effect)) => effect,
-            Ok(Err(failure)) => return Prepared::Refused { text: failure.to_string(), denied: failure.kind == FailureKind::Denied },
-            Err(_) => return refused(fault_of(name)),
-        };
-        if self.only_peers_spoke
-            && let Some(what) = self.policy.kept_from_peers(&effect)
-        {
-            // In any mode, and whatever rules allow: there is no person here whose approval it would need (R231).
-            return Prepared::Refused {
-                text: format!(
-                    "{name} was denied: {what} decides about rights or later behaviour, and this turn was started by a notification or \
-                     another agent's message alone, which cannot approve such a change\nDo not reach the same end on another way. Tell the \
-                     user what was asked for and by whom; they can ask for it themselves."
-                ),
-                denied: true,
-            };
-        }
-        match self.verdict(tool.as_ref(), &effect) {
-            Verdict::Allow => Prepared::Ready(Arc::clone(tool)),
-            Verdict::Ask { reason, suggestion } => Prepared::Refused {
-                // There is nobody to ask: a headless run denies at once (R244).
-                text: format!(
-                    "No permission client configured for {name}: {reason}\nNobody can be asked in this run, so do not repeat the call; \
-                     go on without it and say in your final answer what was not done. To allow it next time: {suggestion}"
-                ),
-                denied: true,
-            },
-            Verdict::Deny { reason } => Prepared::Refused {
-                text: format!(
-                    "{name} was denied: {reason}\nDo not repeat the call or reach the same end on another way; \
-                     go on without it and say in your final answer what was not done."
-                ),
-                denied: true,
-            },
-        }
+        let effect = || catch_unwind(AssertUnwindSafe(|| tool.effect(&call.input, &context_of(around, call, &cancel)))).ok()?.ok();
+        let Some(place) = around.places.try_take(need_of(tool.as_ref()), effect) else { return Ok(Started::MustWait) };
+        self.announce_start(call, name).await?;
+        let work = Work { around: Arc::clone(around), tool: Arc::clone(tool), call: call.clone(), place, cancel };
+        let task = running.tasks.spawn(work.perform());
+        running.calls.insert(task.id(), index);
+        Ok(Started::Running)
+    }
+
+    async fn refuse(&self, call: &Call, name: &str, text: String) -> Result<Started, StoreError> {
+        self.announce_start(call, name).await?;
+        Ok(Started::Refused(CallEnd { id: call.id.clone(), name: name.to_owned(), text, is_error: true, denied: false }))
+    }
+
+    async fn announce_start(&self, call: &Call, name: &str) -> Result<(), StoreError> {
+        let started = EventKind::ToolStarted { call_id: call.id.clone(), name: name.to_owned(), input: call.input.clone() };
+        self.announcer.announce(started).await
     }
 
     fn unknown_tool(&self, name: &str) -> String {
@@ -230,16 +193,19 @@ impl Batch<'_> {
         format!("there is no tool `{}`.{nearest}\nKnown tools: {}", shortened(name.to_owned(), 200), names.join(", "))
     }
 
-    fn end_of(&self, call: &Call, outcome: Outcome) -> (CallEnd, Option<Value>) {
+    fn end_of(&self, call: &Call, outcome: Outcome) -> Result<(CallEnd, Option<Value>), StoreError> {
         let name = self.toolbox.find(&call.name).map_or(call.name.clone(), |tool| tool.spec().declaration.name.clone());
         let (text, is_error, denied, structured) = match outcome {
             Outcome::Returned(Ok(reply)) => (reply.text, false, false, reply.structured),
             Outcome::Returned(Err(failure)) => (failure.to_string(), true, failure.kind == FailureKind::Denied, None),
+            Outcome::Refused { text, denied } => (text, true, denied, None),
+            Outcome::NotStarted => (CANCELLED_WAITING.to_owned(), true, false, None),
+            Outcome::NotSaved(error) => return Err(error),
             Outcome::Panicked => (fault_of(&name), true, false, None),
         };
         let max = self.toolbox.find(&call.name).map_or(self.limits.tool_result_max, |tool| tool.result_max(self.limits));
         let text = shortened(text, max);
-        (CallEnd { id: call.id.clone(), name, text, is_error, denied }, structured)
+        Ok((CallEnd { id: call.id.clone(), name, text, is_error, denied }, structured))
     }
 
     /// Tells of the end of one call. In a batch of several the result is put into the log first, so that a kill before
@@ -307,32 +273,16 @@ impl Batch<'_> {
         }
         Ok(complete)
     }
-
-    fn verdict(&self, tool: &dyn Tool, effect: &Effect) -> Verdict {
-        let spec = tool.spec();
-        let called = CalledTool {
-            name: &spec.declaration.name,
-            aliases: spec.aliases,
-            never_asked: match spec.approval {
-                ApprovalNeed::Never => true,
-                ApprovalNeed::ByEffect => false,
-            },
-        };
-        self.policy.decide(&called, effect)
-    }
 }
 
 impl Running {
-    /// Which call ended, when it was started, and how. `None` only for a task that is not one of ours.
-    fn ended(&mut self, joined: Result<(Id, Result<ToolReply, ToolFailure>), JoinError>) -> Option<(usize, Instant, Outcome)> {
-        let (id, outcome) = match joined {
-            Ok((id, returned)) => (id, Outcome::Returned(returned)),
-            Err(error) => (error.id(), Outcome::Panicked),
+    /// Which call ended, and how. `None` only for a task that is not one of ours.
+    fn ended(&mut self, joined: Result<(Id, Done), JoinError>) -> Option<(usize, Done)> {
+        let (id, done) = match joined {
+            Ok((id, done)) => (id, done),
+            Err(error) => (error.id(), Done { outcome: Outcome::Panicked, ran: Duration::ZERO }),
         };
-        let (place, since, only_waits) = self.calls.remove(&id)?;
-        self.waiting -= usize::from(only_waits);
-        self.alone = false;
-        Some((place, since, outcome))
+        Some((self.calls.remove(&id)?, done))
     }
 }
 

@@ -244,6 +244,7 @@ impl Session {
             cwd: &self.parts.cwd,
             toolbox: &self.parts.toolbox,
             policy: &self.parts.policy,
+            approver: &self.parts.approver,
             only_peers_spoke: self.only_peers_spoke,
             state: &self.state,
             limits: &self.parts.limits,

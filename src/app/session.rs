@@ -18,6 +18,7 @@ use crate::files;
 use crate::frontmatter::Severity;
 use crate::ids::{IdError, JobId, JobKind, SessionId};
 use crate::models::Prefix;
+use crate::permissions::approval::Unattended;
 use crate::permissions::decide::Policy;
 use crate::skills::{Library, View};
 use crate::store::{SessionRow, Store};
@@ -126,6 +127,7 @@ impl App {
             model: Arc::clone(&chosen.model),
             toolbox,
             policy,
+            approver: Arc::new(Unattended),
             events: request.events,
             store: store.clone(),
             limits: Arc::clone(&self.limits),

@@ -291,6 +291,14 @@ fn stream_line(event: &Event) -> Option<Value> {
             "type": "user", "session_id": session, "parent_tool_use_id": null, "source": source,
             "message": { "role": "user", "content": [{ "type": "text", "text": text }] },
         }),
+        EventKind::PermissionRequested { call_id, name, input, reason } => json!({
+            "type": "system", "subtype": "permission_requested", "session_id": session, "tool_name": name, "tool_use_id": call_id,
+            "tool_input": input, "reason": reason,
+        }),
+        EventKind::PermissionResolved { call_id, name, decision, waited_ms } => json!({
+            "type": "system", "subtype": "permission_resolved", "session_id": session, "tool_name": name, "tool_use_id": call_id,
+            "decision": decision, "waited_ms": waited_ms,
+        }),
         EventKind::PermissionDenied { call_id, name, message, .. } => json!({
             "type": "system", "subtype": "permission_denied", "session_id": session, "tool_name": name, "tool_use_id": call_id,
             "message": message,

@@ -4,9 +4,10 @@
 //! allow rules open nothing there that changes something. A child's policy is capped by its parent's mode now (R285).
 
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 
+use crate::permissions::granted::{Granted, Lists};
 use crate::permissions::paths::PathForms;
 use crate::permissions::peers::{guarded_path, named_by_command};
 use crate::permissions::rules::{CompiledRule, Named, Rule, RuleSet, Target, suggest_command, suggest_path};
@@ -30,6 +31,17 @@ pub struct Policy {
     memory: Option<PathForms>,
     deny: Vec<CompiledRule>,
     ask: Vec<CompiledRule>,
+    allow: Vec<CompiledRule>,
+    /// What a person has answered for the whole session; shared with the policies of its children.
+    granted: Arc<Granted>,
+    /// The same, compiled for this workspace, and the state it was made of.
+    answers: Mutex<Option<(u64, Arc<Answers>)>>,
+}
+
+/// Rules that came from answers.
+#[derive(Default)]
+struct Answers {
+    deny: Vec<CompiledRule>,
     allow: Vec<CompiledRule>,
 }
 
@@ -75,9 +87,22 @@ impl Policy {
             deny: Vec::new(),
             ask: Vec::new(),
             allow: Vec::new(),
+            granted: Arc::default(),
+            answers: Mutex::default(),
         };
         policy.compile();
         policy
+    }
+
+    /// Shares the answers of a person with another session's policy: its parent's.
+    pub fn sharing(mut self, granted: &Arc<Granted>) -> Self {
+        self.granted = Arc::clone(granted);
+        self
+    }
+
+    /// What a person has answered for the whole session; tells of every change that may decide otherwise about a call.
+    pub fn granted(&self) -> &Arc<Granted> {
+        &self.granted
     }
 
     /// The folder that `~/` in rules stands for; without it such rules match nothing.
@@ -156,6 +181,7 @@ impl Policy {
     /// Changes this session's own mode; a parent's stricter one still holds.
     pub fn set_mode(&self, mode: Mode) {
         self.mode.store(mode as u8, Ordering::Release);
+        self.granted.announce_change();
     }
 
     pub fn rules(&self) -> &RuleSet {
@@ -233,6 +259,9 @@ impl Policy {
         if let Some(denying) = self.deny.iter().find(|rule| rule.restricts(named, target)) {
             return Some(denied_by(&denying.rule));
         }
+        if self.answers().deny.iter().any(|rule| rule.restricts(named, target)) {
+            return Some(denied_by_answer());
+        }
         let asking = self.ask.iter().find(|rule| !tool.never_asked && rule.restricts(named, target))?;
         Some(asked_by(&asking.rule))
     }
@@ -252,7 +281,7 @@ impl Policy {
             Access::Write if self.is_memory(path) => return Verdict::Allow,
             Access::Write => {}
         }
-        if self.allow.iter().any(|rule| rule.allows(named, &target)) {
+        if self.allows(|rule| rule.allows(named, &target)) {
             return Verdict::Allow;
         }
         let outside = self.outside(path);
@@ -294,6 +323,10 @@ impl Policy {
         if let Some(denying) = self.deny.iter().find(|rule| rule.restricts(named, &target) || self.touches(rule, line, parts)) {
             return denied_by(&denying.rule);
         }
+        let answers = self.answers();
+        if answers.deny.iter().any(|rule| rule.restricts(named, &target)) {
+            return denied_by_answer();
+        }
         if tool.never_asked {
             return Verdict::Allow;
         }
@@ -306,7 +339,7 @@ impl Policy {
         if mode == Mode::Plan {
             return plan_denies_command(line, split.err());
         }
-        let line_is_allowed = self.allow.iter().any(|rule| rule.allows(named, &target));
+        let line_is_allowed = self.allows(|rule| rule.allows(named, &target));
         let open = if line_is_allowed { Open::Nothing } else { self.not_allowed(named, parts) };
         match (open, &split) {
             (Open::Nothing, _) => Verdict::Allow,
@@ -341,7 +374,54 @@ impl Policy {
     }
 
     fn rule_allows(&self, named: Named<'_>, part: &Part) -> bool {
-        self.allow.iter().any(|rule| rule.allows_part(named, part))
+        self.allows(|rule| rule.allows_part(named, part))
+    }
+
+    /// Whether an allow rule of the settings or of a person's answers says so.
+    fn allows(&self, says_so: impl Fn(&CompiledRule) -> bool) -> bool {
+        self.allow.iter().any(&says_so) || self.answers().allow.iter().any(&says_so)
+    }
+
+    /// This policy as it is now with further allow rules, to see whether they would help.
+    pub(crate) fn trial(&self, allow: &[Rule]) -> Policy {
+        let only = |rules: &Vec<CompiledRule>| -> Vec<CompiledRule> {
+            rules.iter().map(|rule| CompiledRule::new(rule.rule.clone(), &self.workspace, self.home.as_ref())).collect()
+        };
+        let more = RuleSet { allow: allow.to_vec(), ..RuleSet::default() };
+        let mut trial = Policy {
+            mode: AtomicU8::new(self.mode() as u8),
+            parent: None,
+            reading_only: self.reading_only,
+            only: self.only.iter().map(|(tool, rules)| (tool.clone(), only(rules))).collect(),
+            rules: self.rules.clone().joined(more),
+            workspace: self.workspace.clone(),
+            home: self.home.clone(),
+            root: self.root.clone(),
+            memory: self.memory.clone(),
+            deny: Vec::new(),
+            ask: Vec::new(),
+            allow: Vec::new(),
+            granted: Arc::clone(&self.granted),
+            answers: Mutex::default(),
+        };
+        trial.compile();
+        trial
+    }
+
+    fn answers(&self) -> Arc<Answers> {
+        let mut known = self.answers.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some((version, answers)) = &*known
+            && *version == self.granted.version()
+        {
+            return Arc::clone(answers);
+        }
+        let (version, Lists { allow, deny }) = self.granted.lists();
+        let compiled = |rules: Vec<Rule>| -> Vec<CompiledRule> {
+            rules.into_iter().map(|rule| CompiledRule::new(rule, &self.workspace, self.home.as_ref())).collect()
+        };
+        let answers = Arc::new(Answers { deny: compiled(deny), allow: compiled(allow) });
+        *known = Some((version, Arc::clone(&answers)));
+        answers
     }
 
     /// With `Read` rules that hide files, a command that walks folders is not free: what it shows is not told by its words.
@@ -417,6 +497,10 @@ fn reading_only(reason: &str) -> String {
 
 fn denied_by(rule: &Rule) -> Verdict {
     Verdict::Deny { reason: format!("denied by the rule `{rule}`, which holds in every mode; do not retry") }
+}
+
+fn denied_by_answer() -> Verdict {
+    Verdict::Deny { reason: "the user has answered that this must not be done in this session; do not retry".to_owned() }
 }
 
 fn asked_by(rule: &Rule) -> Verdict {

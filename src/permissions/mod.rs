@@ -1,7 +1,10 @@
 //! Whether a tool call may run: modes, rules, and what a shell line does.
 
+pub mod approval;
 pub mod decide;
 pub mod effect;
+pub mod granted;
+mod lasting;
 pub mod mode;
 pub mod paths;
 mod peers;
@@ -11,5 +14,6 @@ pub mod shell_command;
 
 pub use decide::{CalledTool, ParentMode, Policy, Verdict};
 pub use effect::Effect;
+pub use granted::Granted;
 pub use mode::{Mode, UnknownMode};
 pub use rules::{Rule, RuleError, RuleSet, split_list};

@@ -22,6 +22,7 @@ use crate::agent::tool::ToolBox;
 use crate::config::Limits;
 use crate::models::{Model, Prefix};
 use crate::permissions::Mode;
+use crate::permissions::approval::Unattended;
 use crate::permissions::decide::Policy;
 use crate::permissions::rules::{Rule, RuleSet};
 use crate::skills::{Library, View, content};
@@ -268,6 +269,7 @@ impl Nursery {
             model,
             toolbox,
             policy,
+            approver: Arc::new(Unattended),
             events: uplink,
             store,
             limits: Arc::clone(&starter.limits),

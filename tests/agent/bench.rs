@@ -18,6 +18,7 @@ use zapmyco::ids::SessionId;
 use zapmyco::models::{
     Block, Message, Model, ModelError, ModelErrorKind, ModelEvent, Prefix, Reply, Request, Role, StopReason, ToolDeclaration, Usage,
 };
+use zapmyco::permissions::approval::Unattended;
 use zapmyco::permissions::{Effect, Mode, Policy, RuleSet};
 use zapmyco::store::{MessageRow, Store};
 
@@ -240,6 +241,7 @@ impl Bench {
             prefix: Arc::new(Prefix { tools: toolbox.declarations(), system: "you are a test".into() }),
             toolbox,
             policy: Arc::new(Policy::new(self.mode, RuleSet::default(), "/work".into())),
+            approver: Arc::new(Unattended),
             events: self.events.clone(),
             store: self.store.clone(),
             limits: Arc::new(self.limits.clone()),
