@@ -3,6 +3,7 @@
 //! Everything is opened when it is needed first, so that a command that fails early has touched nothing.
 
 mod agents;
+mod costs;
 mod git;
 pub mod model;
 pub mod session;

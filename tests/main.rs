@@ -5,6 +5,7 @@ mod support;
 
 mod agent;
 mod agents;
+mod budgets;
 mod cli;
 mod config;
 mod demo;

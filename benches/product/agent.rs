@@ -50,6 +50,7 @@ pub fn parent(bench: &Bench, home: &Path, child: Option<PathBuf>, more: Vec<(Str
         hidden_variables: Vec::new(),
         events: None,
         inbox: Some(Inbox::new(10_000)),
+        budget: None,
         local: None,
     });
     Parent { delegation, store, layout }

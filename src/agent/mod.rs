@@ -1,6 +1,7 @@
 //! The conversation engine: sessions, turns, tool batches, the inbox. It starts no process and prints nothing.
 
 mod announcer;
+pub mod budget;
 mod call;
 pub mod event;
 pub mod inbox;

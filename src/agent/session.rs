@@ -9,6 +9,7 @@ use serde::Serialize;
 use serde_json::Value;
 
 use crate::agent::announcer::Announcer;
+use crate::agent::budget::Budget;
 use crate::agent::event::{EventKind, EventSink, InputSource};
 use crate::agent::history::{Entry, History, HistoryError, INTERRUPTED, Origin, Restored, result_block};
 use crate::agent::inbox::Inbox;
@@ -18,6 +19,7 @@ use crate::agent::tool_batch::{CALL_RESULT, CallEnd};
 use crate::clock;
 use crate::config::Limits;
 use crate::ids::{JobId, SessionId};
+use crate::models::prices::{Bill, Prices, Usd};
 use crate::models::{Model, Prefix, Usage};
 use crate::permissions::approval::Approver;
 use crate::permissions::decide::Policy;
@@ -52,6 +54,11 @@ pub struct SessionParts {
     pub max_turns: Option<u32>,
     /// Tokens of this run, cache reads included (R173); `None`: no limit.
     pub token_budget: Option<u64>,
+    /// Money of this run (R173); `None`: no limit. Holds only for a model with a known price.
+    pub money_budget: Option<Usd>,
+    /// What this session shares with others (fault D8); `None`: no limit.
+    pub budget: Option<Arc<Budget>>,
+    pub prices: Arc<Prices>,
     /// One of the model's own levels.
     pub reasoning: Option<String>,
 }
@@ -98,6 +105,7 @@ pub struct Session {
     pub(super) only_peers_spoke: bool,
     pub(super) usage: Usage,
     pub(super) by_model: BTreeMap<String, Usage>,
+    pub(super) bill: Bill,
     /// Requests that gave an answer, over all turns of this run.
     pub(super) steps: u32,
     denials: Vec<Denial>,
@@ -192,6 +200,11 @@ impl Session {
         &self.by_model
     }
 
+    /// What they have cost.
+    pub fn bill(&self) -> Bill {
+        self.bill
+    }
+
     /// Model requests of this run that gave an answer.
     pub fn steps(&self) -> u32 {
         self.steps
@@ -216,6 +229,7 @@ impl Session {
             only_peers_spoke: false,
             usage: Usage::default(),
             by_model: BTreeMap::new(),
+            bill: Bill::default(),
             steps: 0,
             denials: Vec::new(),
             parts,

@@ -1,12 +1,13 @@
 //! One turn: request, stream, tool batch, what joins from the inbox between steps, and the limits.
 
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use futures_util::StreamExt;
 use serde_json::Value;
 use tokio_util::sync::CancellationToken;
 
+use crate::agent::budget::{Budget, Exceeded};
 use crate::agent::event::{EventKind, InputSource, TurnCause, TurnEnd};
 use crate::agent::history::{Entry, original_input, result_block};
 use crate::agent::inbox::{Delivery, Input, Urgency};
@@ -14,6 +15,7 @@ use crate::agent::session::Session;
 use crate::agent::shorten::{fair_share, shortened};
 use crate::agent::tool_batch::{Batch, Call};
 use crate::ids::JobId;
+use crate::models::prices::Usd;
 use crate::models::{Block, Message, ModelError, ModelErrorKind, ModelEvent, Reply, Request, StopReason, ToolUse, Usage};
 use crate::store::StoreError;
 use crate::text::incoming;
@@ -34,11 +36,20 @@ enum Answer {
     Ended(TurnCause),
 }
 
+/// Why a request has no answer.
+enum Broken {
+    Cancelled,
+    /// The shared budget: its time is over, or the request had only waited.
+    UsedUp,
+    Failed(ModelError),
+}
+
 /// Which limit is reached.
 #[derive(Clone, Copy)]
 enum Reached {
     Turns(u32),
     Tokens(u64),
+    Money(Usd),
 }
 
 impl Session {
@@ -143,6 +154,10 @@ impl Session {
 
     /// One request and its answer, saved. A broken stream is never an answer: its text is kept, marked, and the turn ends.
     async fn request(&mut self, tool_use: ToolUse, progress: &mut Progress, cancel: &CancellationToken) -> Result<Answer, StoreError> {
+        let budget = self.parts.budget.clone();
+        if let Some(Err(exceeded)) = budget.as_ref().map(|budget| budget.start_request()) {
+            return self.used_up(exceeded).await.map(Answer::Ended);
+        }
         let request = Request {
             session: self.parts.id.clone(),
             prefix: Arc::clone(&self.parts.prefix),
@@ -153,17 +168,22 @@ impl Session {
         };
         let mut stream = self.parts.model.stream(request);
         let mut arrived = String::new();
+        // A request that only waits for its turn has used nothing yet; one that is under way is paid for, so it may end.
+        let mut waits = false;
         let outcome = loop {
             let event = tokio::select! {
                 biased;
-                () = cancel.cancelled() => break Err(None),
+                () = cancel.cancelled() => break Err(Broken::Cancelled),
+                () = over(budget.as_deref()), if waits => break Err(Broken::UsedUp),
+                () = time_over(budget.as_deref()) => break Err(Broken::UsedUp),
                 event = stream.next() => event,
             };
+            waits = matches!(event, Some(Ok(ModelEvent::Waiting { .. } | ModelEvent::Retrying { .. })));
             match event {
                 Some(Ok(ModelEvent::Finished(reply))) => break Ok(reply),
                 Some(Ok(event)) => self.forward(event, &mut arrived).await?,
-                Some(Err(error)) => break Err(Some(error)),
-                None => break Err(Some(ended_early())),
+                Some(Err(error)) => break Err(Broken::Failed(error)),
+                None => break Err(Broken::Failed(ended_early())),
             }
         };
         drop(stream);
@@ -174,11 +194,16 @@ impl Session {
                 Ok(Answer::Ended(TurnCause::ModelFailed { kind: ModelErrorKind::Empty, message }))
             }
             Ok(reply) => self.keep_answer(reply, progress).await.map(Answer::Complete),
-            Err(None) => {
+            Err(Broken::UsedUp) => {
+                self.keep_partial(&arrived, "the budget was used up", progress).await?;
+                let exceeded = budget.and_then(|budget| budget.exceeded()).unwrap_or(Exceeded::Unreadable);
+                self.used_up(exceeded).await.map(Answer::Ended)
+            }
+            Err(Broken::Cancelled) => {
                 self.keep_partial(&arrived, "the turn was stopped", progress).await?;
                 Ok(Answer::Ended(TurnCause::Cancelled))
             }
-            Err(Some(error)) => {
+            Err(Broken::Failed(error)) => {
                 self.count(error.usage, progress);
                 let partial = error.partial.as_ref().map(Message::text).filter(|text| !text.is_empty()).unwrap_or(arrived);
                 self.keep_partial(&partial, "the model's answer failed", progress).await?;
@@ -211,7 +236,20 @@ impl Session {
     fn count(&mut self, usage: Usage, progress: &mut Progress) {
         progress.usage += usage;
         self.usage += usage;
-        *self.by_model.entry(self.parts.model.name().to_owned()).or_default() += usage;
+        let model = self.parts.model.name();
+        *self.by_model.entry(model.to_owned()).or_default() += usage;
+        if usage != Usage::default() {
+            self.bill.add(self.parts.prices.cost(model, &usage));
+        }
+        if let Some(budget) = &self.parts.budget {
+            budget.add(model, &usage);
+        }
+    }
+
+    /// Nothing is left for a further request: the turn ends with what there is.
+    async fn used_up(&self, exceeded: Exceeded) -> Result<TurnCause, StoreError> {
+        self.announcer.announce(EventKind::Notice { text: format!("the budget of this run is used up: {exceeded}") }).await?;
+        Ok(TurnCause::Budget)
     }
 
     async fn keep_answer(&mut self, reply: Reply, progress: &mut Progress) -> Result<Reply, StoreError> {
@@ -239,6 +277,8 @@ impl Session {
     }
 
     async fn run_batch(&mut self, calls: &[Call], cancel: &CancellationToken) -> Result<(), StoreError> {
+        let stop = cancel.child_token();
+        let (budget, grace) = (self.parts.budget.clone(), self.parts.limits.stop_grace);
         let batch = Batch {
             session: &self.parts.id,
             cwd: &self.parts.cwd,
@@ -250,9 +290,20 @@ impl Session {
             limits: &self.parts.limits,
             announcer: &self.announcer,
             store: &self.parts.store,
-            cancel,
+            cancel: &stop,
         };
-        let ends = batch.run(calls).await?;
+        let ends = {
+            let running = batch.run(calls);
+            tokio::pin!(running);
+            tokio::select! {
+                ends = &mut running => ends?,
+                // Short calls still get done; nobody would read what a long one gives.
+                () = outlasts(budget.as_deref(), grace) => {
+                    stop.cancel();
+                    running.await?
+                }
+            }
+        };
         self.note_denials(&ends, |id| calls.iter().find(|call| call.id == id).map_or(Value::Null, |call| call.input.clone()));
         self.keep_results(ends.into_iter().map(|end| result_block(&end.id, end.text, end.is_error)).collect()).await
     }
@@ -275,7 +326,9 @@ impl Session {
 
     fn limit_reached(&self) -> Option<Reached> {
         let turns = self.parts.max_turns.filter(|limit| self.steps >= *limit).map(Reached::Turns);
-        turns.or_else(|| self.parts.token_budget.filter(|limit| self.usage.total() >= *limit).map(Reached::Tokens))
+        let tokens = || self.parts.token_budget.filter(|limit| self.usage.total() >= *limit).map(Reached::Tokens);
+        let money = || self.parts.money_budget.filter(|limit| self.bill.known() >= *limit).map(Reached::Money);
+        turns.or_else(tokens).or_else(money)
     }
 
     /// The one request after a limit: a report without tools (R172, R173). Calls in its answer are not run.
@@ -283,6 +336,7 @@ impl Session {
         let (limit, cause) = match reached {
             Reached::Turns(limit) => (format!("The limit of {limit} model requests"), TurnCause::MaxTurns),
             Reached::Tokens(limit) => (format!("The budget of {limit} tokens"), TurnCause::Budget),
+            Reached::Money(limit) => (format!("The budget of {limit}"), TurnCause::Budget),
         };
         let text = format!(
             "{limit} for this task is reached. No more tools can be called. Write your final report now: what is done, what you \
@@ -297,6 +351,26 @@ impl Session {
             Answer::Ended(cause) => Ok(cause),
         }
     }
+}
+
+async fn over(budget: Option<&Budget>) {
+    match budget {
+        Some(budget) => budget.over().await,
+        None => std::future::pending().await,
+    }
+}
+
+async fn time_over(budget: Option<&Budget>) {
+    match budget {
+        Some(budget) => budget.time_over().await,
+        None => std::future::pending().await,
+    }
+}
+
+/// Returns when the budget has been used up for this time.
+async fn outlasts(budget: Option<&Budget>, grace: Duration) {
+    over(budget).await;
+    tokio::time::sleep(grace).await;
 }
 
 /// Messages of one source that become one message of the history.

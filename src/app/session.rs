@@ -11,6 +11,7 @@ use crate::agent::prompt::{self, EnvironmentFacts, Role, in_git_repository};
 use crate::agent::session::{Session, SessionError, SessionParts};
 use crate::agent::tool::{Tool, ToolBox};
 use crate::app::agents::selection_of;
+use crate::app::costs::Costs;
 use crate::app::model::ChosenModel;
 use crate::app::{App, AppError, git};
 use crate::clock;
@@ -87,6 +88,8 @@ pub enum OpenError {
     Jobs(#[from] JobError),
     #[error(transparent)]
     Agents(#[from] AgentError),
+    #[error("the price of {model} is not known, so the budget of money cannot be held")]
+    NoPrice { model: String },
     #[error("--agents: {0}")]
     Profiles(#[from] CommandLineProfilesError),
 }
@@ -98,15 +101,16 @@ impl App {
         let lock = self.lock_session(&id)?;
         let inbox = Inbox::new(self.limits.inbox_capacity);
         let policy = Arc::new(self.policy()?);
+        let costs = self.costs(chosen)?;
         let Gathered { mut context, mut notices } = self.instructions();
         let shelf = self.shelf(request.role, &mut notices)?;
         context.extend(shelf.as_ref().map(|shelf| skills_message(&shelf.list)));
         let local = match request.role {
-            Role::Main => Some(self.local_parts(chosen, &request, &policy, &context, shelf.as_ref())?),
+            Role::Main => Some(self.local_parts(chosen, &request, &policy, &context, shelf.as_ref(), &costs)?),
             Role::ProcessChild | Role::LocalChild => None,
         };
         let parts = self.delegation_parts(&id, chosen, &request, &store, &inbox, &policy);
-        let delegation = Delegation::new(DelegationParts { local, ..parts });
+        let delegation = Delegation::new(DelegationParts { local, budget: costs.budget.clone(), ..parts });
         let mut tools = session_tools(request.role, &delegation);
         tools.shells.extend(shelf.map(|shelf| shelf.tool()));
         let mut agents = Vec::new();
@@ -138,6 +142,9 @@ impl App {
             inbox,
             max_turns: request.max_turns,
             token_budget: None,
+            money_budget: None,
+            budget: costs.budget,
+            prices: costs.prices,
             reasoning: chosen.reasoning.clone(),
         };
         let session = if stored { Session::resume(parts).await? } else { Session::create(parts).await? };
@@ -216,6 +223,7 @@ impl App {
             hidden_variables: chosen.key_variables.clone(),
             events: Some(Arc::clone(&request.events)),
             inbox: Some(inbox.clone()),
+            budget: None,
             local: None,
         }
     }
@@ -227,6 +235,7 @@ impl App {
         policy: &Arc<Policy>,
         context: &[String],
         shelf: Option<&Shelf>,
+        costs: &Costs,
     ) -> Result<LocalParts, OpenError> {
         let library = shelf.map(|shelf| shelf.library.clone());
         Ok(LocalParts {
@@ -243,6 +252,9 @@ impl App {
             settings: self.agent_settings().map_err(AppError::Settings)?,
             memory: self.settings.section("memory").map_err(AppError::Settings)?.unwrap_or_default(),
             max_turns: request.max_turns,
+            budget: costs.budget.clone(),
+            agent_money: costs.agent_money,
+            prices: Arc::clone(&costs.prices),
             forward_text: request.forward_subagent_text,
         })
     }

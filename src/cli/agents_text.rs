@@ -157,6 +157,10 @@ fn fields(profile: &Profile) -> Vec<(Field, String)> {
     add(Field::PermissionMode, Some(profile.permission_mode.map_or(mode, |mode| mode.as_str()).to_owned()));
     add(Field::Memory, profile.memory.map(|scope| scope.as_str().to_owned()));
     add(Field::MaxTurns, profile.max_turns.map(|turns| turns.to_string()));
+    add(Field::MaxTokens, profile.bounds.max_tokens.map(|tokens| tokens.to_string()));
+    add(Field::MaxBudgetUsd, profile.bounds.max_budget_usd.map(|usd| usd.to_string()));
+    add(Field::MaxMinutes, profile.bounds.max_minutes.map(|minutes| minutes.to_string()));
+    add(Field::AutoBackgroundMs, profile.bounds.auto_background_ms.map(|ms| ms.to_string()));
     add(Field::Background, Some(profile.background.to_string()));
     add(Field::InjectAgentsMd, Some(profile.inject_agents_md.to_string()));
     add(Field::Color, profile.color.map(|color| color.to_string()));

@@ -56,6 +56,9 @@ pub fn of_open(error: &OpenError) -> CommandError {
         }
         OpenError::Held { .. } => CommandError::from_error(Exit::Usage, error)
             .with_hint("wait until it has ended, or start a session of your own without --resume"),
+        OpenError::NoPrice { model } => CommandError::from_error(Exit::Usage, error)
+            .with_hint(format!("set [prices.\"{model}\"] with input and output (dollars per million tokens) in your settings"))
+            .with_hint("or bound tokens instead: --max-budget-tokens N"),
         OpenError::Session(SessionError::Store(error)) => of_store(error),
         OpenError::Session(SessionError::History { .. }) | OpenError::Jobs(_) => CommandError::from_error(Exit::StateLost, error),
         OpenError::Session(SessionError::Unknown { .. }) | OpenError::Id(_) => {
@@ -70,7 +73,7 @@ pub fn of_turn(cause: &TurnCause) -> Option<String> {
     match cause {
         TurnCause::Finished => None,
         TurnCause::MaxTurns => Some("the turn limit was reached; the answer is a closing report".to_owned()),
-        TurnCause::Budget => Some("the budget was used up; the answer is a closing report".to_owned()),
+        TurnCause::Budget => Some("the budget was used up; the answer is what there was until then".to_owned()),
         TurnCause::MaxTokens => Some("the answer was cut by the model's limit for one answer".to_owned()),
         TurnCause::Refused => Some("the provider's safety system ended the answer".to_owned()),
         TurnCause::ModelFailed { message, .. } => Some(message.clone()),

@@ -44,6 +44,9 @@ pub async fn converse(open: &mut OpenSession, prompt: Input, on_exit: OnExit, li
             }
         }
     }
+    if end.cause == TurnCause::Budget {
+        let_agents_end(open, limits).await;
+    }
     let jobs_left = settle(open, on_exit, shutdown, &end).await;
     Conversation { end, jobs_left, ceiling_reached }
 }
@@ -85,6 +88,17 @@ async fn wait_for_jobs(open: &OpenSession, limits: &Limits, shutdown: &Shutdown)
             () = inbox.wait() => return Waited::SomethingSaid,
             () = open.delegation.any_end() => {}
             () = reached(until) => return if only_shells { Waited::NothingRuns } else { Waited::Ceiling },
+        }
+    }
+}
+
+/// The budget has ended this session; it ends its agents too, each with what it has.
+async fn let_agents_end(open: &OpenSession, limits: &Limits) {
+    let until = tokio::time::Instant::now() + limits.stop_grace * 2;
+    while open.delegation.running().iter().any(|job| job.kind != JobKind::Shell) {
+        tokio::select! {
+            () = open.delegation.any_end() => {}
+            () = tokio::time::sleep_until(until) => return,
         }
     }
 }

@@ -19,6 +19,7 @@ use crate::agent::event::{Event, EventKind, EventSink, SubagentOrigin, SubagentT
 use crate::agent::session::Denial;
 use crate::cli::report::{self, CommandError, Exit};
 use crate::ids::SessionId;
+use crate::models::prices::Usd;
 use crate::models::{Block, Message, Role, Usage};
 use crate::text::fold::harmless;
 use crate::text::subagent_replies::LeftJob;
@@ -77,6 +78,8 @@ pub struct RunResult {
     pub steps: u32,
     pub usage: Usage,
     pub usage_by_model: BTreeMap<String, Usage>,
+    /// At list prices, agents in this process included; `None` when a price is not known.
+    pub cost: Option<Usd>,
     pub denials: Vec<Denial>,
     pub jobs_left: Vec<JobLeft>,
 }
@@ -94,6 +97,7 @@ impl RunResult {
             steps: 0,
             usage: Usage::default(),
             usage_by_model: BTreeMap::new(),
+            cost: Some(Usd::ZERO),
             denials: Vec::new(),
             jobs_left: Vec::new(),
         }
@@ -113,7 +117,7 @@ impl RunResult {
             "num_turns": self.steps,
             "result": self.text,
             "session_id": self.session,
-            "total_cost_usd": null,
+            "total_cost_usd": self.cost,
             "usage": self.usage,
             "modelUsage": self.usage_by_model,
             "permission_denials": self.denials,

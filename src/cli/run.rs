@@ -22,7 +22,9 @@ use crate::cli::prompt;
 use crate::cli::report::{self, CommandError, Exit};
 use crate::cli::signals::Shutdown;
 use crate::config::Environment;
+use crate::config::units::{format_duration, parse_duration};
 use crate::ids::JobId;
+use crate::models::prices::Usd;
 use crate::permissions::Mode;
 use crate::subagents::handover::Handover;
 use crate::subagents::retention::{self, RetentionError};
@@ -56,6 +58,9 @@ pub struct RunArguments {
     /// Most model requests of a turn; at the limit the model gives a closing report and the exit code is 5
     #[arg(long, alias = "maxTurns", value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     pub max_turns: Option<u32>,
+
+    #[command(flatten)]
+    pub budget: BudgetArguments,
 
     /// Text to put after the system prompt
     #[arg(long, value_name = "TEXT")]
@@ -131,6 +136,40 @@ pub struct ModelArguments {
     /// Record every model request and answer, subagents included, into this file
     #[arg(long, value_name = "FILE")]
     pub record: Option<PathBuf>,
+}
+
+/// What a run and all its subagents together may use. At the bound no further request is sent, long calls are stopped,
+/// what is there is kept, and the exit code is 5.
+#[derive(Debug, Clone, Default, Args)]
+pub struct BudgetArguments {
+    /// Most dollars of the run and all its subagents; the price of the model must be known
+    #[arg(long, value_name = "USD")]
+    pub max_budget_usd: Option<Usd>,
+
+    /// Most tokens of the run and all its subagents, cache reads included
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    pub max_budget_tokens: Option<u64>,
+
+    /// Most model requests of the run and all its subagents
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    pub max_budget_turns: Option<u64>,
+
+    /// Most time of the run and all its subagents, e.g. 90s or 30m
+    #[arg(long, value_name = "TIME", value_parser = |text: &str| parse_duration(text).map(format_duration))]
+    pub max_budget_time: Option<String>,
+}
+
+impl BudgetArguments {
+    fn settings(&self) -> Vec<(String, toml::Value)> {
+        let number = |number: u64| toml::Value::Integer(i64::try_from(number).unwrap_or(i64::MAX));
+        let values = [
+            ("budget.usd", self.max_budget_usd.map(|amount| toml::Value::Float(amount.dollars()))),
+            ("budget.tokens", self.max_budget_tokens.map(number)),
+            ("budget.turns", self.max_budget_turns.map(number)),
+            ("budget.time", self.max_budget_time.clone().map(toml::Value::String)),
+        ];
+        values.into_iter().filter_map(|(key, value)| Some((key.to_owned(), value?))).collect()
+    }
 }
 
 /// What may happen without asking. Shared by every command that starts agents.
@@ -226,6 +265,7 @@ fn prepare(arguments: RunArguments, environment: Environment) -> Result<Work, Co
     let max_turns = arguments.max_turns.or(handover.as_ref().and_then(|handover| handover.max_turns));
     let mut flags = flags(&arguments.model, &arguments.rights);
     flags.agents.clone_from(&arguments.agents);
+    flags.settings.extend(arguments.budget.settings());
     let role = if arguments.subagent { Role::ProcessChild } else { Role::Main };
     let app = App::load(environment, cwd, flags, handover).map_err(|error| failure::of_app(&error))?;
     Ok(Work {
@@ -346,6 +386,8 @@ impl Work {
             usage += used;
             *usage_by_model.entry(model).or_default() += used;
         }
+        let mut bill = open.session.bill();
+        bill.join(open.delegation.agent_bill());
         let refused = match self.options.denied {
             DeniedCalls::FailUnlessDone => denials.iter().any(|denial| !denial.succeeded_later),
             DeniedCalls::AlwaysFail => !denials.is_empty(),
@@ -372,6 +414,7 @@ impl Work {
             steps: open.session.steps(),
             usage,
             usage_by_model,
+            cost: bill.total(),
             denials,
             jobs_left: conversation.jobs_left.clone(),
         }

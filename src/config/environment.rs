@@ -22,6 +22,8 @@ pub const SUBAGENT: &str = "ZAPMYCO_SUBAGENT";
 pub const HANDOVER_FD: &str = "ZAPMYCO_HANDOVER_FD";
 /// Number of the one-page memory file with the parent's current permission mode.
 pub const MODE_FD: &str = "ZAPMYCO_MODE_FD";
+/// Number of the small file in which a session and all its children count what they use of a shared budget.
+pub const BUDGET_FD: &str = "ZAPMYCO_BUDGET_FD";
 // The providers' own names, honoured without any file.
 pub const ANTHROPIC_API_KEY: &str = "ANTHROPIC_API_KEY";
 pub const ANTHROPIC_BASE_URL: &str = "ANTHROPIC_BASE_URL";

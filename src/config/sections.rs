@@ -41,6 +41,25 @@ pub const SECTIONS: &[KnownSection] = &[
     KnownSection { key: "agents", shape: Shape::Fields(&[("models", Shape::Named(&Shape::Value))]) },
     KnownSection { key: "memory", shape: Shape::Fields(&[("enabled", Shape::Value), ("use", Shape::Value)]) },
     KnownSection { key: "skills", shape: Shape::Fields(&[("refused_in_children", Shape::Value)]) },
+    KnownSection {
+        key: "budget",
+        shape: Shape::Fields(&[
+            ("usd", Shape::Value),
+            ("tokens", Shape::Value),
+            ("turns", Shape::Value),
+            ("time", Shape::Value),
+            ("agent_usd", Shape::Value),
+        ]),
+    },
+    KnownSection {
+        key: "prices",
+        shape: Shape::Named(&Shape::Fields(&[
+            ("input", Shape::Value),
+            ("output", Shape::Value),
+            ("cache_read", Shape::Value),
+            ("cache_write", Shape::Value),
+        ])),
+    },
     KnownSection { key: "limits", shape: Shape::Limits },
 ];
 

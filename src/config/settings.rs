@@ -96,7 +96,7 @@ const MODE_KEY: &str = "permission_mode";
 const ALLOW_KEY: &str = "permissions.allow";
 
 /// What a project's file cannot set (decision: a repository must not redirect a key or raise its own rights).
-const REFUSED_IN_PROJECTS: [(&str, Refused); 10] = [
+const REFUSED_IN_PROJECTS: [(&str, Refused); 12] = [
     ("providers", Refused::Address),
     ("base_url", Refused::Address),
     ("api_key", Refused::Address),
@@ -104,6 +104,8 @@ const REFUSED_IN_PROJECTS: [(&str, Refused); 10] = [
     ("api_key_file", Refused::Address),
     (ALLOW_KEY, Refused::WiderRights),
     ("skills.refused_in_children", Refused::WiderRights),
+    ("budget", Refused::WiderRights),
+    ("prices", Refused::WiderRights),
     ("limits.retention_age", Refused::OtherProjects),
     ("limits.retention_count", Refused::OtherProjects),
     ("limits.retention_bytes", Refused::OtherProjects),

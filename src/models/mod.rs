@@ -1,6 +1,7 @@
 //! Language models: wire formats, retries, the shared rate gate, scripted and recorded models.
 
 pub mod model;
+pub mod prices;
 
 pub use model::{
     Block, CONTEXT_TAG, Message, Model, ModelError, ModelErrorKind, ModelEvent, Prefix, Reply, Request, Role, StopReason, ToolDeclaration,

@@ -13,6 +13,7 @@ use super::profiles::tool_policy::{self, ChildRole, NarrowingRule, ParentTool, S
 use super::profiles::{Catalog, ChildMode, Level, LiveCatalog, Profile};
 use super::uplink::Uplink;
 use crate::agent::Role;
+use crate::agent::budget::Budget;
 use crate::agent::event::EventSink;
 use crate::agent::inbox::Inbox;
 use crate::agent::instructions;
@@ -20,6 +21,7 @@ use crate::agent::prompt::{EnvironmentFacts, child_prompt};
 use crate::agent::session::{Session, SessionParts};
 use crate::agent::tool::ToolBox;
 use crate::config::Limits;
+use crate::models::prices::{Prices, Usd};
 use crate::models::{Model, Prefix};
 use crate::permissions::Mode;
 use crate::permissions::approval::Unattended;
@@ -47,6 +49,11 @@ pub struct LocalParts {
     pub skills: Option<Library>,
     /// Model requests of the run that a flag allows; children get no more.
     pub max_turns: Option<u32>,
+    /// What the session shares with all its children; `None`: no limit.
+    pub budget: Option<Arc<Budget>>,
+    /// Money of one run of a child; `None`: no limit.
+    pub agent_money: Option<Usd>,
+    pub prices: Arc<Prices>,
     /// Observers of the parent see the children's text (R322).
     pub forward_text: bool,
 }
@@ -206,15 +213,21 @@ impl Nursery {
             settings: &self.parts.settings,
         };
         let choice = model_choice::unverified(&situation)?;
-        let model = self.open_model(&choice.selection)?;
+        let model = self.open_model(&choice.selection, profile)?;
         Ok((choice, model))
     }
 
     /// The parent's own model where it is meant, else one of its own.
-    pub(crate) fn open_model(&self, selection: &ModelSelection) -> Result<Arc<dyn Model>, AgentError> {
+    pub(crate) fn open_model(&self, selection: &ModelSelection, profile: &Profile) -> Result<Arc<dyn Model>, AgentError> {
         let parent = &self.parts.selection;
         let is_parents = selection.provider == parent.provider && selection.model == parent.model && selection.level == parent.level;
-        if is_parents { Ok(Arc::clone(&self.parts.model)) } else { Ok(self.parts.models.open(selection)?) }
+        let model = if is_parents { Arc::clone(&self.parts.model) } else { self.parts.models.open(selection)? };
+        let holds = self.parts.budget.as_ref().is_none_or(|budget| budget.can_hold(model.name()));
+        let bounded = profile.bounds.money(self.parts.agent_money).is_some();
+        if !holds || (bounded && !self.parts.prices.knows(model.name())) {
+            return Err(AgentError::NoPrice { model: model.name().to_owned() });
+        }
+        Ok(model)
     }
 
     /// Makes the child's session, or takes it up again, with everything that belongs to it.
@@ -251,6 +264,7 @@ impl Nursery {
             hidden_variables: starter.hidden_variables.clone(),
             events: Some(Arc::clone(&uplink)),
             inbox: Some(inbox.clone()),
+            budget: None,
             local: None,
         });
         let wanted = ChildTools { delegation: &shells, policy: &policy, agent: Some(agent), parent_inbox: registry.inbox() };
@@ -279,7 +293,10 @@ impl Nursery {
             notices: Vec::new(),
             inbox: inbox.clone(),
             max_turns: self.max_turns(&agent.profile, &starter.limits),
-            token_budget: Some(starter.limits.agent_token_budget).filter(|budget| *budget > 0),
+            token_budget: agent.profile.bounds.tokens(starter.limits.agent_token_budget),
+            money_budget: agent.profile.bounds.money(self.parts.agent_money),
+            budget: self.parts.budget.clone(),
+            prices: Arc::clone(&self.parts.prices),
             reasoning: agent.model.level.clone(),
         };
         let session = if again { Session::resume(parts).await? } else { Session::create(parts).await? };

@@ -22,6 +22,7 @@ use super::registry::Registry;
 use super::steering::Mail;
 use super::turns::Turns;
 use crate::agent::Role;
+use crate::agent::budget::Budget;
 use crate::agent::event::EventSink;
 use crate::agent::inbox::Inbox;
 use crate::clock;
@@ -55,6 +56,8 @@ pub struct DelegationParts {
     pub events: Option<Arc<dyn EventSink>>,
     /// Where notices go; `None`: nobody is told.
     pub inbox: Option<Inbox>,
+    /// What the session shares with all its children; `None`: no limit.
+    pub budget: Option<Arc<Budget>>,
     /// What children in this process are made from; `None`: there are none.
     pub local: Option<LocalParts>,
 }
@@ -167,6 +170,7 @@ impl Delegation {
             child: parts.child,
             child_program: parts.child_program,
             mode_page,
+            budget: parts.budget,
             role: parts.role,
             hidden_variables: parts.hidden_variables,
             on_owner_death: OnOwnerDeath::Stop,

@@ -44,6 +44,7 @@ impl Detached {
             child,
             child_program: Program::Own,
             mode_page: None,
+            budget: None,
             role: Role::Main,
             hidden_variables: Vec::new(),
             on_owner_death: OnOwnerDeath::Finish,

@@ -14,12 +14,13 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+use crate::agent::budget::Allowance;
 use crate::config::Environment;
-use crate::config::environment::{HANDOVER_FD, MODE_FD};
+use crate::config::environment::{BUDGET_FD, HANDOVER_FD, MODE_FD};
 use crate::files::{any_path, any_path_option};
 use crate::ids::SessionId;
 use crate::permissions::Mode;
-use crate::supervisor::launch::{memory_file, reopen, sealed_memory_file};
+use crate::supervisor::launch::{memory_file, reopen, reopen_writable, sealed_memory_file};
 
 pub const HANDOVER_VERSION: u32 = 1;
 /// A handover is small; more than this is none.
@@ -60,6 +61,9 @@ pub struct Handover {
     pub deny: Vec<String>,
     pub limits: Vec<(String, String)>,
     pub max_turns: Option<u32>,
+    /// What is shared with the parent; the count itself is in a file of its own. `None`: nothing is.
+    #[serde(default)]
+    pub budget: Option<Allowance>,
     /// The storage root.
     #[serde(with = "any_path")]
     pub root: PathBuf,
@@ -85,7 +89,7 @@ pub enum HandoverError {
 }
 
 impl Handover {
-    pub(crate) fn new(child: &ChildSettings, root: &Path, session: &SessionId, grace: Duration) -> Self {
+    pub(crate) fn new(child: &ChildSettings, budget: Option<Allowance>, root: &Path, session: &SessionId, grace: Duration) -> Self {
         let child = child.clone();
         Self {
             version: HANDOVER_VERSION,
@@ -97,6 +101,7 @@ impl Handover {
             deny: child.deny,
             limits: child.limits,
             max_turns: child.max_turns,
+            budget,
             root: root.to_owned(),
             session: session.clone(),
             grace_ms: u64::try_from((grace * CHILD_GRACE_PERCENT / 100).as_millis()).unwrap_or(u64::MAX),
@@ -115,7 +120,7 @@ impl Handover {
 
     /// In the child: reads the settings and closes their descriptor. `None` when nothing was handed over.
     pub fn receive(environment: &Environment) -> Result<Option<Self>, HandoverError> {
-        let Some(file) = take_inherited(environment, HANDOVER_FD)? else { return Ok(None) };
+        let Some(file) = take_inherited(environment, HANDOVER_FD, reopen)? else { return Ok(None) };
         let read = || -> io::Result<Vec<u8>> {
             let length = file.metadata()?.len();
             if length > HANDOVER_MAX {
@@ -141,6 +146,17 @@ impl Handover {
         }
         serde_json::from_slice(bytes).map_err(|source| HandoverError::Malformed { source })
     }
+}
+
+/// The file in which a session and its children count what they use of a budget. Each process opens it anew, so that its
+/// lock keeps them apart; where that is not possible (macOS), two counts at one instant may become one.
+pub fn new_ledger() -> Result<File, HandoverError> {
+    memory_file("zapmyco-budget").map_err(|source| HandoverError::Create { source })
+}
+
+/// The parent's file; `None` when nothing is shared.
+pub fn receive_ledger(environment: &Environment) -> Result<Option<File>, HandoverError> {
+    take_inherited(environment, BUDGET_FD, reopen_writable)
 }
 
 /// The parent's side of the page with the current mode.
@@ -185,7 +201,7 @@ pub struct ModeReader {
 impl ModeReader {
     /// `None` when no page was handed over.
     pub fn receive(environment: &Environment) -> Result<Option<Self>, HandoverError> {
-        Ok(take_inherited(environment, MODE_FD)?.map(|file| Self { file }))
+        Ok(take_inherited(environment, MODE_FD, reopen)?.map(|file| Self { file }))
     }
 
     /// The parent's mode now. A page that cannot be read gives the strictest one: rights are never widened by a fault.
@@ -197,11 +213,15 @@ impl ModeReader {
 }
 
 /// Opens an inherited descriptor anew, close-on-exec, and closes the inherited one, so that nothing we start gets it.
-fn take_inherited(environment: &Environment, variable: &'static str) -> Result<Option<File>, HandoverError> {
+fn take_inherited(
+    environment: &Environment,
+    variable: &'static str,
+    open: fn(i32) -> io::Result<File>,
+) -> Result<Option<File>, HandoverError> {
     let Some(text) = environment.get(variable) else { return Ok(None) };
     let number: i32 =
         text.parse().ok().filter(|number| *number > 2).ok_or_else(|| HandoverError::Number { variable, value: text.to_owned() })?;
-    let file = reopen(number).map_err(|source| HandoverError::Read { variable, source })?;
+    let file = open(number).map_err(|source| HandoverError::Read { variable, source })?;
     // Opened through its name above, so it is open; a failure to close it changes nothing for us.
     let _ = nix::unistd::close(number);
     Ok(Some(file))
@@ -214,7 +234,13 @@ mod tests {
 
     fn handover() -> Handover {
         let child = ChildSettings { model: serde_json::json!({"model": "m"}), mode: Some(Mode::Plan), ..ChildSettings::default() };
-        Handover::new(&child, Path::new("/r"), &SessionId::from_name("n").unwrap(), Duration::from_secs(5))
+        Handover::new(
+            &child,
+            Some(Allowance { tokens: Some(7), ..Allowance::default() }),
+            Path::new("/r"),
+            &SessionId::from_name("n").unwrap(),
+            Duration::from_secs(5),
+        )
     }
 
     /// R353

@@ -26,6 +26,7 @@ use crate::clock;
 use crate::files::FileError;
 use crate::ids::JobId;
 use crate::models::Usage;
+use crate::models::prices::Bill;
 use crate::permissions::rules::RuleError;
 use crate::supervisor::record::Requester;
 use crate::text::units::one_line;
@@ -78,6 +79,11 @@ pub enum AgentError {
     File(#[from] FileError),
     #[error("Cannot start subagent: its session was not ready within {ms} ms")]
     Slow { ms: u128 },
+    #[error(
+        "Cannot start subagent: the price of {model} is not known, so the budget of money cannot be held; set \
+         [prices.\"{model}\"] in the settings, or use another model"
+    )]
+    NoPrice { model: String },
     #[error("the start was interrupted")]
     Interrupted,
     #[error("agent {id} still runs; a message can be sent into its run")]
@@ -96,6 +102,7 @@ impl AgentError {
             | Self::Session(_)
             | Self::File(_)
             | Self::Slow { .. }
+            | Self::NoPrice { .. }
             | Self::Interrupted
             | Self::StillRuns { .. } => "agent_child_runtime_failed",
         }
@@ -128,6 +135,7 @@ pub(crate) struct Host {
 #[derive(Default)]
 struct Sums {
     by_model: BTreeMap<String, Usage>,
+    bill: Bill,
     denials: Vec<Denial>,
 }
 
@@ -151,6 +159,7 @@ impl Host {
         for (model, usage) in session.usage_by_model() {
             *sums.by_model.entry(model.clone()).or_default() += *usage;
         }
+        sums.bill.join(session.bill());
         // What the built-in Explore is refused is its nature, not work that was not done.
         let by_nature = agent.profile.is_built_in_explore();
         let denials = session.denials().into_iter().map(|denial| Denial {
@@ -203,6 +212,16 @@ impl Delegation {
         self.inner.host.as_ref().map(|host| host.sums().by_model.clone()).unwrap_or_default()
     }
 
+    /// What ended local agents have cost.
+    pub fn agent_bill(&self) -> Bill {
+        self.inner.host.as_ref().map(|host| host.sums().bill).unwrap_or_default()
+    }
+
+    /// Whether the budget that the session shares with its children stops what runs.
+    fn budget_stops(&self) -> bool {
+        self.inner.starter.budget.as_ref().is_some_and(|budget| budget.stops())
+    }
+
     /// The profiles a model may name now: all but those a rule denies.
     pub async fn profiles(&self) -> Result<Vec<Arc<Profile>>, AgentError> {
         let host = self.host()?;
@@ -252,8 +271,8 @@ impl Delegation {
         link: CancellationToken,
         cancel: &CancellationToken,
     ) -> Result<AgentOutcome, AgentError> {
-        let auto = self.limits().auto_background;
-        let auto_at = (!auto.is_zero()).then(|| Instant::now() + auto);
+        let auto = agent.profile.bounds.auto_background(self.limits().auto_background);
+        let auto_at = auto.map(|auto| Instant::now() + auto);
         let mut changes = agent.changes();
         loop {
             changes.mark_unchanged();
@@ -383,7 +402,7 @@ impl Delegation {
         if !agent.tools.is_empty() {
             grant.tools.retain(|tool| agent.tools.contains(tool));
         }
-        let model = host.nursery.open_model(&agent.model)?;
+        let model = host.nursery.open_model(&agent.model, &agent.profile)?;
         let (memory, _) = host.nursery.memory(self, &agent.profile).await;
         if !agent.begin_again() {
             return Err(AgentError::StillRuns { id: agent.id.clone() });
@@ -513,7 +532,8 @@ impl Delegation {
     ) -> LocalEnd {
         let limits = self.limits().clone();
         let (cancel, hard) = agent.tokens();
-        let time_up = (!limits.agent_time_limit.is_zero()).then(|| Instant::now() + limits.agent_time_limit);
+        let longest = agent.profile.bounds.time_limit(limits.agent_time_limit);
+        let time_up = longest.map(|longest| Instant::now() + longest);
         let mut forced: Option<(EndCause, String)> = None;
         let mut give_up_at: Option<Instant> = None;
         let mut changes = agent.changes();
@@ -521,7 +541,8 @@ impl Delegation {
             let work = converse(session, inbox, input, &cancel);
             tokio::pin!(work);
             loop {
-                let linked = link.filter(|_| agent.hangs_on_its_call() && forced.is_none());
+                // A call that is stopped by the budget leaves its agent to end by itself, by the same budget.
+                let linked = link.filter(|_| agent.hangs_on_its_call() && forced.is_none() && !self.budget_stops());
                 let quiet = if agent.is_background() { limits.background_inactivity_limit } else { limits.inactivity_limit };
                 let inactive_at = (!quiet.is_zero() && give_up_at.is_none()).then(|| agent.inactive_at(quiet));
                 if cancel.is_cancelled() && give_up_at.is_none() {
@@ -532,9 +553,9 @@ impl Delegation {
                     end = &mut work => break Some(end),
                     () = hard.cancelled() => break None,
                     () = reached(give_up_at) => break None,
-                    () = gone(linked) => agent.call_is_gone(),
+                    () = gone(linked) => if !self.budget_stops() { agent.call_is_gone() },
                     () = reached(time_up), if forced.is_none() && give_up_at.is_none() => {
-                        forced = Some((EndCause::TimeLimit, format!("Subagent reached its time limit of {} ms", limits.agent_time_limit.as_millis())));
+                        forced = Some((EndCause::TimeLimit, format!("Subagent reached its time limit of {} ms", longest.unwrap_or_default().as_millis())));
                         cancel.cancel();
                     }
                     () = reached(inactive_at) => {
@@ -549,7 +570,7 @@ impl Delegation {
                 }
             }
         };
-        end_of(agent, turn, forced)
+        end_of(agent, turn, forced, self.budget_stops())
     }
 
     /// R123: what a finished child left running goes over to its parent, named in the report; a cancelled child's shells end.
@@ -619,9 +640,14 @@ async fn converse(session: &mut Session, inbox: &Inbox, input: Input, cancel: &C
 }
 
 /// What the turn's end, or a forced one, means for the run.
-fn end_of(agent: &LocalAgent, turn: Option<TurnEnd>, forced: Option<(EndCause, String)>) -> LocalEnd {
+fn end_of(agent: &LocalAgent, turn: Option<TurnEnd>, forced: Option<(EndCause, String)>, used_up: bool) -> LocalEnd {
     let found = agent.found();
+    // Whoever stops what the shared budget ends anyway is not the cause.
+    let by_budget = used_up && forced.is_none() && matches!(agent.stopped_by(), Some(Requester::RunEnd));
     let Some(TurnEnd { cause, text, .. }) = turn else {
+        if by_budget {
+            return ended_by(agent, EndCause::FinishedPartial, Some("budget"), None, found);
+        }
         let (cause, error) = forced.map_or_else(|| (stopped_cause(agent), None), |(cause, error)| (cause, Some(error)));
         return ended_by(agent, cause, None, error, found);
     };
@@ -631,7 +657,8 @@ fn end_of(agent: &LocalAgent, turn: Option<TurnEnd>, forced: Option<(EndCause, S
     match cause {
         TurnCause::Finished => ended_by(agent, EndCause::Finished, None, None, text),
         TurnCause::MaxTurns => ended_by(agent, EndCause::FinishedPartial, Some("max_turns"), None, text),
-        TurnCause::Budget => ended_by(agent, EndCause::FinishedPartial, Some("budget"), None, text),
+        // After a closing report its text is the result; where the shared budget allowed none, what was found.
+        TurnCause::Budget => ended_by(agent, EndCause::FinishedPartial, Some("budget"), None, if used_up { partial_text() } else { text }),
         TurnCause::MaxTokens => ended_by(agent, EndCause::FinishedPartial, Some("max_tokens"), None, text),
         TurnCause::Refused if !text.trim().is_empty() => ended_by(agent, EndCause::FinishedPartial, Some("refused"), None, text),
         TurnCause::Refused => failed(agent, "the provider's safety system ended the answer".into(), found),
@@ -641,6 +668,7 @@ fn end_of(agent: &LocalAgent, turn: Option<TurnEnd>, forced: Option<(EndCause, S
         }
         TurnCause::ModelFailed { message, .. } => failed(agent, message, String::new()),
         TurnCause::StoreFailed { message } => failed(agent, message, partial_text()),
+        TurnCause::Cancelled if by_budget => ended_by(agent, EndCause::FinishedPartial, Some("budget"), None, partial_text()),
         TurnCause::Cancelled => {
             let (cause, error) = forced.map_or_else(|| (stopped_cause(agent), None), |(cause, error)| (cause, Some(error)));
             ended_by(agent, cause, None, error, partial_text())
@@ -705,7 +733,7 @@ async fn gone(link: Option<&CancellationToken>) {
 pub fn partial_in_words(end: &LocalEnd) -> Option<String> {
     let words = match end.partial? {
         "max_turns" => "the turn limit was reached (max_turns)".to_owned(),
-        "budget" => "the token budget was used up (budget)".to_owned(),
+        "budget" => "the budget was used up (budget)".to_owned(),
         "max_tokens" => "the answer was cut by the model's token limit (max_tokens)".to_owned(),
         "refused" => "the provider's safety system ended the answer (refused)".to_owned(),
         "api_failure" => format!("the provider failed before the end (api_failure): {}", end.error.as_deref().unwrap_or("no reason given")),

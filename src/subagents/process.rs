@@ -2,12 +2,14 @@
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 
 use super::handover::{ChildSettings, Handover as Settings, HandoverError, ModePage};
 use super::job::{JobOwner, OWNER_VERSION};
 use crate::agent::Role;
-use crate::config::environment::{HANDOVER_FD, HOME, JOB, MODE_FD, SUBAGENT};
+use crate::agent::budget::Budget;
+use crate::config::environment::{BUDGET_FD, HANDOVER_FD, HOME, JOB, MODE_FD, SUBAGENT};
 use crate::config::{Environment, Layout, Limits};
 use crate::ids::{JobId, JobKind, SessionId};
 use crate::supervisor::launch::{Handover, Order};
@@ -15,16 +17,18 @@ use crate::supervisor::plan::{LaunchPlan, OnOwnerDeath, OutputCaps, PLAN_VERSION
 use crate::text::subagent_replies::CLI;
 
 /// What does not change from one start to the next.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub(crate) struct Starter {
     pub layout: Layout,
-    pub limits: std::sync::Arc<Limits>,
+    pub limits: Arc<Limits>,
     pub session: SessionId,
     pub cwd: PathBuf,
     pub environment: Environment,
     pub child: ChildSettings,
     pub child_program: Program,
     pub mode_page: Option<ModePage>,
+    /// Shared with every child.
+    pub budget: Option<Arc<Budget>>,
     pub role: Role,
     pub hidden_variables: Vec<String>,
     pub on_owner_death: OnOwnerDeath,
@@ -73,11 +77,16 @@ impl Starter {
         let mut environment = self.environment_for(&[SUBAGENT, HOME], &[]);
         environment.push((SUBAGENT.into(), id.as_str().into()));
         environment.push((HOME.into(), self.layout.root().into()));
-        let settings = Settings::new(&self.child, self.layout.root(), &self.session, self.limits.stop_grace);
+        let share = self.budget.as_ref().map(|budget| budget.share());
+        let settings = Settings::new(&self.child, share, self.layout.root(), &self.session, self.limits.stop_grace);
         let mut handover = vec![Handover { variable: HANDOVER_FD, file: settings.to_memory()? }];
         if let Some(page) = &self.mode_page {
             let file = page.descriptor().map_err(|source| HandoverError::Create { source })?;
             handover.push(Handover { variable: MODE_FD, file });
+        }
+        if let Some(budget) = &self.budget {
+            let file = budget.ledger().map_err(|source| HandoverError::Create { source })?;
+            handover.push(Handover { variable: BUDGET_FD, file });
         }
         let limit = Some(self.limits.process_time_limit);
         let plan = self.plan(self.child_program.clone(), argv, environment, self.cwd.clone(), limit);
@@ -103,7 +112,7 @@ impl Starter {
             call_id: shell.call_id,
             background: shell.background,
         };
-        let mut environment = self.environment_for(&[SUBAGENT, HANDOVER_FD, MODE_FD], &self.hidden_variables);
+        let mut environment = self.environment_for(&[SUBAGENT], &self.hidden_variables);
         if self.role != Role::Main {
             // The child's own mark when it has one, else its session's name: only the presence counts.
             let mark = self.environment.raw(SUBAGENT).cloned().unwrap_or_else(|| self.session.as_str().into());
@@ -156,6 +165,7 @@ impl Starter {
             name == JOB
                 || name == HANDOVER_FD
                 || name == MODE_FD
+                || name == BUDGET_FD
                 || replaced.iter().any(|known| name == known)
                 || hidden.iter().any(|known| name == known.as_str())
         };
@@ -197,6 +207,7 @@ mod tests {
             child: ChildSettings::default(),
             child_program: Program::Own,
             mode_page: None,
+            budget: None,
             role,
             hidden_variables: vec!["ANTHROPIC_API_KEY".into()],
             on_owner_death: OnOwnerDeath::Stop,

@@ -117,6 +117,13 @@ pub fn reopen(number: i32) -> io::Result<File> {
     Ok(file)
 }
 
+/// As [`reopen`], also for writing.
+pub fn reopen_writable(number: i32) -> io::Result<File> {
+    let file = File::options().read(true).write(true).open(format!("{}/{number}", platform::DESCRIPTORS))?;
+    rustix::io::fcntl_setfd(&file, rustix::io::FdFlags::CLOEXEC)?;
+    Ok(file)
+}
+
 impl Launcher {
     /// `keeper`: which program file becomes the keeper; its first argument will be `__keep`.
     pub fn new(keeper: Program) -> Self {

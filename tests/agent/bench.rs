@@ -251,6 +251,9 @@ impl Bench {
             inbox: self.inbox.clone(),
             max_turns: self.max_turns,
             token_budget: self.token_budget,
+            money_budget: None,
+            budget: None,
+            prices: Arc::default(),
             reasoning: None,
         }
     }

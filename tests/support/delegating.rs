@@ -139,6 +139,7 @@ impl ParentBuilder<'_> {
             hidden_variables: vec!["ANTHROPIC_API_KEY".into()],
             events: Some(heard.clone()),
             inbox: Some(inbox.clone()),
+            budget: None,
             local: None,
         });
         Parent { delegation, inbox, heard, store, session: self.session, layout, cwd: self.home.project() }

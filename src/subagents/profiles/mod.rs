@@ -1,5 +1,6 @@
 //! Profiles of agents in this process: where they lie, how they are read, and what a child gets from one.
 
+pub mod bounds;
 pub mod catalog;
 pub mod edit;
 pub mod matching;

@@ -1,11 +1,12 @@
 //! Raw fields to a profile: the one place that obeys a field of a file. What a field may set depends on the level of
 //! the file; what is dropped is told (R73 to R90).
 
-use std::num::NonZeroU32;
+use std::num::{NonZeroU32, NonZeroU64};
 use std::path::Path;
 
 use serde_json::{Map, Value};
 
+use super::bounds::{self, Bounds};
 use super::matching;
 use super::model_choice::{self, Wish};
 use super::profile::{
@@ -198,6 +199,7 @@ impl Reader {
             permission_mode: self.permission_mode(),
             memory: self.memory(),
             max_turns: self.max_turns(),
+            bounds: self.bounds(),
             background: self.boolean(Field::Background, false),
             inject_agents_md: self.boolean(Field::InjectAgentsMd, true),
             color: self.color(),
@@ -325,6 +327,28 @@ impl Reader {
             );
         }
         wanted && has_skills
+    }
+
+    fn bounds(&mut self) -> Bounds {
+        let expected = "a whole number from 1 on; the child would run without this bound";
+        Bounds {
+            max_tokens: self.bound(Field::MaxTokens, expected, |value, word| bounds::whole(value, word).and_then(NonZeroU64::new)),
+            max_budget_usd: self.bound(Field::MaxBudgetUsd, "dollars above 0, such as 0.50", bounds::amount),
+            max_minutes: self.bound(Field::MaxMinutes, expected, |value, word| {
+                bounds::whole(value, word).and_then(|number| u32::try_from(number).ok()).and_then(NonZeroU32::new)
+            }),
+            auto_background_ms: self.bound(Field::AutoBackgroundMs, "milliseconds as a whole number; 0 for never", bounds::whole),
+        }
+    }
+
+    fn bound<T>(&mut self, field: Field, expected: &str, read: impl Fn(Option<&Value>, Option<&str>) -> Option<T>) -> Option<T> {
+        let raw = self.get(field)?;
+        let word = self.word(field);
+        let bound = read(raw.value.as_ref(), word.as_deref());
+        if bound.is_none() {
+            self.invalid(Code::InvalidValue, Severity::Error, field, expected);
+        }
+        bound
     }
 
     fn color(&mut self) -> Option<Color> {
@@ -814,6 +838,19 @@ mod tests {
             let parsed = parse_at(Level::User, &format!("maxTurns: {wrong}"));
             assert_eq!(parsed.profile.as_ref().unwrap().max_turns, None);
             assert_eq!(codes(&parsed), [(Code::InvalidMaxTurns, Some(4))], "{wrong}");
+        }
+    }
+
+    /// R173, R186
+    #[test]
+    fn bounds_are_read_or_told() {
+        let set = profile(Level::User, "maxTokens: 5000\nmaxBudgetUsd: 0.5\nmaxMinutes: \"3\"\nautoBackgroundMs: 0").bounds;
+        let read = (set.max_tokens.map(NonZeroU64::get), set.max_budget_usd.map(|usd| usd.dollars()), set.max_minutes.map(NonZeroU32::get));
+        assert_eq!((read, set.auto_background_ms), ((Some(5000), Some(0.5), Some(3)), Some(0)));
+        for wrong in ["maxTokens: 0", "maxTokens: 2.5", "maxBudgetUsd: -1", "maxBudgetUsd: much", "maxMinutes: 0", "autoBackgroundMs: -1"] {
+            let parsed = parse_at(Level::User, wrong);
+            assert_eq!(parsed.profile.as_ref().unwrap().bounds, Bounds::default(), "{wrong}");
+            assert_eq!(codes(&parsed), [(Code::InvalidValue, Some(4))], "{wrong}");
         }
     }
 

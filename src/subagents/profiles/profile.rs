@@ -7,6 +7,7 @@ use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
+use super::bounds::Bounds;
 use crate::frontmatter::{Code, Codes, Vocabulary};
 
 /// A named description of a child: its prompt, what it may use and how it runs.
@@ -35,6 +36,8 @@ pub struct Profile {
     pub permission_mode: Option<ChildMode>,
     pub memory: Option<MemoryScope>,
     pub max_turns: Option<NonZeroU32>,
+    #[serde(default)]
+    pub bounds: Bounds,
     pub background: bool,
     pub inject_agents_md: bool,
     pub color: Option<Color>,
@@ -170,6 +173,10 @@ words!(
         PermissionMode = "permissionMode",
         Memory = "memory",
         MaxTurns = "maxTurns",
+        MaxTokens = "maxTokens",
+        MaxBudgetUsd = "maxBudgetUsd",
+        MaxMinutes = "maxMinutes",
+        AutoBackgroundMs = "autoBackgroundMs",
         Background = "background",
         InjectAgentsMd = "injectAgentsMd",
         Color = "color",

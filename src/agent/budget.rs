@@ -1,0 +1,288 @@
+//! What a run and all its children together may use: tokens, money, model requests, time. Every request is counted in one
+//! place, also those of process children, through a small file that all of them share. When it is used up no request
+//! starts any more, in whichever session, and calls under way are stopped; what is there stays.
+
+use std::fmt;
+use std::fs::File;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::os::unix::fs::FileExt;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+
+use crate::config::units::{UnitError, format_duration, parse_duration};
+use crate::models::Usage;
+use crate::models::prices::{Prices, Usd};
+
+/// What may be used; `None`: no limit.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Allowance {
+    pub tokens: Option<u64>,
+    pub usd: Option<Usd>,
+    /// Model requests.
+    pub turns: Option<u64>,
+    pub time: Option<Duration>,
+}
+
+/// The section `[budget]` of the settings.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct BudgetSettings {
+    pub usd: Option<Usd>,
+    pub tokens: Option<u64>,
+    pub turns: Option<u64>,
+    pub time: Option<TimeText>,
+    /// Money of one run of an agent in this process.
+    pub agent_usd: Option<Usd>,
+}
+
+/// A duration with its unit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(try_from = "String")]
+pub struct TimeText(pub Duration);
+
+impl TryFrom<String> for TimeText {
+    type Error = UnitError;
+
+    fn try_from(text: String) -> Result<Self, UnitError> {
+        parse_duration(&text).map(Self)
+    }
+}
+
+/// Which bound is reached.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Exceeded {
+    Tokens {
+        used: u64,
+        limit: u64,
+    },
+    Money {
+        used: Usd,
+        limit: Usd,
+    },
+    Turns {
+        limit: u64,
+    },
+    Time {
+        limit: Duration,
+    },
+    /// The shared count cannot be read, so that nobody knows what is left.
+    Unreadable,
+}
+
+impl fmt::Display for Exceeded {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Tokens { used, limit } => write!(f, "{used} of {limit} tokens"),
+            Self::Money { used, limit } => write!(f, "{used} of {limit}"),
+            Self::Turns { limit } => write!(f, "{limit} of {limit} model requests"),
+            Self::Time { limit } => write!(f, "its time of {}", format_duration(*limit)),
+            Self::Unreadable => f.write_str("its count cannot be read"),
+        }
+    }
+}
+
+/// One budget, shared by a session and its children in this process and in others.
+pub struct Budget {
+    allowance: Allowance,
+    prices: Arc<Prices>,
+    /// With the time it was opened here.
+    ends_at: Option<Instant>,
+    ledger: Mutex<File>,
+    /// Fires when this process sees that it is used up.
+    over: CancellationToken,
+}
+
+/// What has been used so far. In the shared file: three numbers of eight bytes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Spent {
+    pub tokens: u64,
+    pub usd: Usd,
+    pub turns: u64,
+}
+
+const LEDGER_SIZE: usize = 24;
+/// How often a running call looks whether another process has used the budget up.
+const LOOK: Duration = Duration::from_millis(250);
+
+impl Allowance {
+    pub fn is_unlimited(&self) -> bool {
+        *self == Self::default()
+    }
+
+    /// The narrower of two, bound by bound.
+    pub fn narrowed_by(self, other: Self) -> Self {
+        Self {
+            tokens: least(self.tokens, other.tokens),
+            usd: least(self.usd, other.usd),
+            turns: least(self.turns, other.turns),
+            time: least(self.time, other.time),
+        }
+    }
+
+    fn reached(&self, spent: &Spent) -> Option<Exceeded> {
+        let tokens = self.tokens.filter(|limit| spent.tokens >= *limit).map(|limit| Exceeded::Tokens { used: spent.tokens, limit });
+        let money = || self.usd.filter(|limit| spent.usd >= *limit).map(|limit| Exceeded::Money { used: spent.usd, limit });
+        let turns = || self.turns.filter(|limit| spent.turns >= *limit).map(|limit| Exceeded::Turns { limit });
+        tokens.or_else(money).or_else(turns)
+    }
+}
+
+pub(crate) fn least<T: Ord>(one: Option<T>, other: Option<T>) -> Option<T> {
+    match (one, other) {
+        (Some(one), Some(other)) => Some(one.min(other)),
+        (one, other) => one.or(other),
+    }
+}
+
+impl Budget {
+    /// `ledger`: a file of its own for a new budget, or the one a parent shares.
+    pub fn new(allowance: Allowance, prices: Arc<Prices>, ledger: File) -> Arc<Self> {
+        let ends_at = allowance.time.map(|time| Instant::now() + time);
+        Arc::new(Self { allowance, prices, ends_at, ledger: Mutex::new(ledger), over: CancellationToken::new() })
+    }
+
+    /// What a process child may use: the same shared count, and the time that is left now.
+    pub fn share(&self) -> Allowance {
+        let left = self.ends_at.map(|at| at.saturating_duration_since(Instant::now()));
+        Allowance { time: left, ..self.allowance }
+    }
+
+    /// The shared count, for a process child.
+    pub fn ledger(&self) -> io::Result<OwnedFd> {
+        self.ledger.lock().unwrap_or_else(PoisonError::into_inner).try_clone().map(OwnedFd::from)
+    }
+
+    /// Whether requests to this model can be held to the budget: money needs a price.
+    pub fn can_hold(&self, model: &str) -> bool {
+        self.allowance.usd.is_none() || self.prices.knows(model)
+    }
+
+    /// Counts one more request, unless nothing is left for it.
+    pub(crate) fn start_request(&self) -> Result<(), Exceeded> {
+        if let Some(exceeded) = self.time_up() {
+            return Err(exceeded);
+        }
+        self.change(|spent| match self.allowance.reached(spent) {
+            Some(exceeded) => Err(exceeded),
+            None => {
+                spent.turns += 1;
+                Ok(())
+            }
+        })
+        .unwrap_or(Err(Exceeded::Unreadable))
+    }
+
+    /// Counts what a request has used.
+    pub(crate) fn add(&self, model: &str, usage: &Usage) {
+        // Without a price it would not have been started under a budget of money.
+        let cost = self.prices.cost(model, usage).unwrap_or_default();
+        let counted = self.change(|spent| {
+            spent.tokens = spent.tokens.saturating_add(usage.total());
+            spent.usd = spent.usd.plus(cost);
+        });
+        if counted.is_err() || self.stops() {
+            self.over.cancel();
+        }
+    }
+
+    /// What is used so far, in all sessions and processes.
+    pub fn spent(&self) -> io::Result<Spent> {
+        self.change(|spent| *spent)
+    }
+
+    /// Which bound is reached now.
+    pub fn exceeded(&self) -> Option<Exceeded> {
+        if let Some(exceeded) = self.time_up() {
+            return Some(exceeded);
+        }
+        match self.spent() {
+            // The last request that was allowed may still run.
+            Ok(spent) => self.allowance.reached(&spent),
+            Err(_) => Some(Exceeded::Unreadable),
+        }
+    }
+
+    /// Whether a bound is reached that stops what runs. The number of requests is none: it refuses only the next one.
+    pub fn stops(&self) -> bool {
+        self.exceeded().is_some_and(|exceeded| !matches!(exceeded, Exceeded::Turns { .. }))
+    }
+
+    /// Returns when [`Self::stops`] holds.
+    pub async fn over(&self) {
+        loop {
+            if self.over.is_cancelled() || self.stops() {
+                return;
+            }
+            let look = Instant::now() + LOOK;
+            let until = self.ends_at.map_or(look, |at| at.min(look));
+            tokio::select! {
+                () = self.over.cancelled() => return,
+                () = tokio::time::sleep_until(until) => {}
+            }
+        }
+    }
+
+    /// Returns when its time is over.
+    pub(crate) async fn time_over(&self) {
+        match self.ends_at {
+            Some(at) => tokio::time::sleep_until(at).await,
+            None => std::future::pending().await,
+        }
+    }
+
+    fn time_up(&self) -> Option<Exceeded> {
+        let limit = self.allowance.time?;
+        self.ends_at.filter(|at| Instant::now() >= *at).map(|_| Exceeded::Time { limit })
+    }
+
+    /// One look at, or change of, the shared count. The lock of the file keeps other processes out, held for one small read
+    /// and write; the mutex keeps out other sessions of this one.
+    fn change<T>(&self, change: impl FnOnce(&mut Spent) -> T) -> io::Result<T> {
+        let file = self.ledger.lock().unwrap_or_else(PoisonError::into_inner);
+        file.lock()?;
+        let changed = Self::read(&file).and_then(|before| {
+            let mut spent = before;
+            let answer = change(&mut spent);
+            if spent != before {
+                file.write_all_at(&spent.to_bytes(), 0)?;
+            }
+            Ok(answer)
+        });
+        file.unlock()?;
+        changed
+    }
+
+    fn read(file: &File) -> io::Result<Spent> {
+        let mut bytes = [0; LEDGER_SIZE];
+        match file.read_exact_at(&mut bytes, 0) {
+            Ok(()) => Ok(Spent::of_bytes(&bytes)),
+            // Nothing has been used yet.
+            Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => Ok(Spent::default()),
+            Err(error) => Err(error),
+        }
+    }
+}
+
+impl Spent {
+    fn to_bytes(self) -> [u8; LEDGER_SIZE] {
+        let mut bytes = [0; LEDGER_SIZE];
+        for (place, number) in bytes.chunks_exact_mut(8).zip([self.tokens, self.usd.billionths(), self.turns]) {
+            place.copy_from_slice(&number.to_le_bytes());
+        }
+        bytes
+    }
+
+    fn of_bytes(bytes: &[u8; LEDGER_SIZE]) -> Self {
+        let number = |place: usize| {
+            let mut eight = [0; 8];
+            eight.copy_from_slice(&bytes[place * 8..place * 8 + 8]);
+            u64::from_le_bytes(eight)
+        };
+        Self { tokens: number(0), usd: Usd::of_billionths(number(1)), turns: number(2) }
+    }
+}
