@@ -9,6 +9,7 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
+use std::time::{Duration, Instant};
 
 use super::plan::OutputCaps;
 use super::platform;
@@ -126,6 +127,13 @@ const BULK_PIPE_BYTES: usize = 1024 * 1024;
 const BULK_READ_BYTES: usize = 32 * 1024;
 /// Reads of one stream before the other things get their turn.
 const READS_PER_TURN: usize = 8;
+/// How often the rate of a stream is looked at, and from which rate on (here 100 MB/s) its payload writes in bulk.
+const RATE_WINDOW: Duration = Duration::from_millis(10);
+const BULK_WINDOW_BYTES: u64 = 1024 * 1024;
+/// A payload that writes in bulk is left alone this long when its pipe is nearly empty: it then fills the pipe in one go,
+/// where it would otherwise be followed write by write, at the price of two switches of the processor each. Too short
+/// for the enlarged pipe to fill up.
+const BULK_PAUSE: Duration = Duration::from_micros(100);
 
 /// One stream being read.
 pub(crate) struct Capture {
@@ -133,6 +141,7 @@ pub(crate) struct Capture {
     pipe: Option<OwnedFd>,
     files: StreamFiles,
     enlarged: bool,
+    rate: Rate,
 }
 
 impl Capture {
@@ -141,7 +150,7 @@ impl Capture {
         let files = StreamFiles::create(folder, stream, caps)?;
         let (reader, writer) = io::pipe().map(|(reader, writer)| (OwnedFd::from(reader), OwnedFd::from(writer)))?;
         rustix::io::ioctl_fionbio(&reader, true)?;
-        Ok((Self { pipe: Some(reader), files, enlarged: false }, writer))
+        Ok((Self { pipe: Some(reader), files, enlarged: false, rate: Rate::new() }, writer))
     }
 
     pub(crate) fn pipe(&self) -> Option<BorrowedFd<'_>> {
@@ -171,12 +180,16 @@ impl Capture {
                 }
                 Ok(read) => {
                     self.files.take(&buffer[..read]);
-                    if read < BULK_READ_BYTES {
-                        return;
-                    }
-                    if !self.enlarged {
+                    let bulk = self.rate.is_bulk(self.files.count.bytes);
+                    if !self.enlarged && (bulk || read >= BULK_READ_BYTES) {
                         self.enlarged = true;
                         platform::enlarge_pipe(pipe, BULK_PIPE_BYTES);
+                    }
+                    if read < BULK_READ_BYTES {
+                        if !bulk {
+                            return;
+                        }
+                        std::thread::sleep(BULK_PAUSE);
                     }
                 }
                 Err(rustix::io::Errno::AGAIN) => return,
@@ -201,6 +214,30 @@ impl Capture {
             }
         }
         self.pipe = None;
+    }
+}
+
+/// How fast a stream flows.
+struct Rate {
+    since: Instant,
+    bytes: u64,
+    bulk: bool,
+}
+
+impl Rate {
+    fn new() -> Self {
+        Self { since: Instant::now(), bytes: 0, bulk: false }
+    }
+
+    /// Whether it flowed in bulk when last looked at. `total`: bytes of the stream so far.
+    fn is_bulk(&mut self, total: u64) -> bool {
+        let passed = self.since.elapsed();
+        if passed >= RATE_WINDOW {
+            // Also right after a pause of the payload, whatever its length: then the window is long and the rate low.
+            self.bulk = u128::from(total - self.bytes) * RATE_WINDOW.as_nanos() >= u128::from(BULK_WINDOW_BYTES) * passed.as_nanos();
+            (self.since, self.bytes) = (Instant::now(), total);
+        }
+        self.bulk
     }
 }
 

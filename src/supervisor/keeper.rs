@@ -31,6 +31,9 @@ const STATUS_INTERVAL: Duration = Duration::from_millis(500);
 const LEFT_OVER_GRACE: Duration = Duration::from_millis(200);
 /// After this long of killing, what is still there is named in the record instead of waited for.
 const KILL_MAX: Duration = Duration::from_secs(5);
+/// The same for a tree whose processes are new ones at every look: each dies of its signal, it only takes luck to meet one
+/// before it has started the next, and what escaped would go on for ever.
+const BREEDING_KILL_MAX: Duration = Duration::from_secs(30);
 /// Rounds of killing before a tree counts as one that breeds faster than it is found.
 const ROUNDS_BEFORE_CONTAINMENT: u32 = 15;
 /// Part of the grace time above that a nested keeper uses, in percent: it must have recorded when the one above kills.
@@ -227,7 +230,9 @@ impl<'a> Keeper<'a> {
             }
         }
         match self.ending {
-            Ending::Killing { since, .. } if now >= since + KILL_MAX => Some(self.tree.left_over()),
+            Ending::Killing { since, .. } if now >= since + KILL_MAX && !(self.tree.breeds() && now < since + BREEDING_KILL_MAX) => {
+                Some(self.tree.left_over())
+            }
             _ => None,
         }
     }
@@ -308,6 +313,7 @@ impl<'a> Keeper<'a> {
             Ending::NotAsked => None,
             Ending::Asked { kill_at } => Some(kill_at),
             // The child list is looked at again soon: fast at first, for the ordinary tree is gone at once.
+            Ending::Killing { .. } if self.tree.breeds() => Some(now),
             Ending::Killing { rounds, .. } => Some(now + Duration::from_millis(u64::from(rounds.clamp(1, 20)))),
         };
         let limit = if self.ended.is_none() { self.time_limit_at() } else { None };

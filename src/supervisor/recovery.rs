@@ -33,6 +33,10 @@ const SWEEP_GRACE: Duration = Duration::from_millis(200);
 const SWEEP_GRACE_KEEPERS: Duration = Duration::from_millis(700);
 /// After this long of killing, what is still there is named.
 const SWEEP_KILL_MAX: Duration = Duration::from_secs(5);
+/// The same while every look finds other processes.
+const SWEEP_BREEDING_MAX: Duration = Duration::from_secs(30);
+/// A walk over all processes may pass the place of one that is being started, so an empty one alone proves nothing then.
+const EMPTY_LOOKS_AFTER_BREEDING: u32 = 20;
 const SWEEP_PAUSE: Duration = Duration::from_millis(5);
 /// A folder without `spec.json` younger than this may belong to a launcher at work.
 const YOUNG: Duration = Duration::from_secs(60);
@@ -161,11 +165,19 @@ pub fn sweep_marker(component: &str) -> Vec<LeftOver> {
     }
     let keepers = first.iter().any(|process| process.keeper);
     let kill_at = Instant::now() + if keepers { SWEEP_GRACE_KEEPERS } else { SWEEP_GRACE };
-    let give_up_at = kill_at + SWEEP_KILL_MAX;
+    let mut before = BTreeSet::new();
+    let (mut bred, mut empty_looks) = (false, 0);
     loop {
         let left = marked_with(component);
         let now = Instant::now();
-        if left.is_empty() || now >= give_up_at {
+        let these: BTreeSet<(u32, u64)> = left.iter().map(|process| (process.pid, process.start_ticks)).collect();
+        // Others at every look: a chain that starts its next before it dies. It takes many looks to meet one in time.
+        let breeds = now >= kill_at && these.is_disjoint(&before);
+        bred |= breeds && !these.is_empty();
+        empty_looks = if these.is_empty() { empty_looks + 1 } else { 0 };
+        let gone = empty_looks > if bred { EMPTY_LOOKS_AFTER_BREEDING } else { 0 };
+        let kill_max = if breeds { SWEEP_BREEDING_MAX } else { SWEEP_KILL_MAX };
+        if gone || now >= kill_at + kill_max {
             return left
                 .into_iter()
                 .map(|process| LeftOver { pid: process.pid, state: process.state.to_string(), command: process.command })
@@ -174,7 +186,10 @@ pub fn sweep_marker(component: &str) -> Vec<LeftOver> {
         if now >= kill_at {
             left.iter().for_each(|process| signal(process, &[Signal::KILL]));
         }
-        std::thread::sleep(SWEEP_PAUSE);
+        if !breeds {
+            std::thread::sleep(SWEEP_PAUSE);
+        }
+        before = these;
     }
 }
 

@@ -26,10 +26,21 @@ pub(crate) struct Tree {
     /// Descendants that were signalled, where one that loses its parent is not found again by its place in the tree.
     met: BTreeSet<(u32, u64)>,
     cgroup: Option<Cgroup>,
+    /// Who lived at the end of the last containment.
+    contained: BTreeSet<(u32, u64)>,
+    /// The last containment found none of those that the one before had left.
+    breeds: bool,
 }
 
 /// Looks of one containment: a chain of short-lived processes is met by chance, so often.
 const CONTAINMENT_TRIES: u32 = 50;
+
+/// What one look at the children other than the payload found.
+#[derive(Default)]
+struct Others {
+    live: bool,
+    reaped: bool,
+}
 
 /// How hard to ask.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -43,7 +54,16 @@ impl Tree {
     /// `None` for a number that is no child's.
     pub(crate) fn new(payload: u32) -> Option<Self> {
         let payload_pid = identity::checked_pid(payload)?;
-        Some(Self { own: std::process::id(), payload, payload_pid, swept: BTreeSet::new(), met: BTreeSet::new(), cgroup: None })
+        Some(Self {
+            own: std::process::id(),
+            payload,
+            payload_pid,
+            swept: BTreeSet::new(),
+            met: BTreeSet::new(),
+            cgroup: None,
+            contained: BTreeSet::new(),
+            breeds: false,
+        })
     }
 
     /// The payload's end, without reaping it: its number and its group's stay taken.
@@ -64,16 +84,29 @@ impl Tree {
     /// Reaps ended children other than the payload and tells whether others live. Once the payload has ended, nothing
     /// of the tree can be anywhere else than in this list.
     pub(crate) fn others_live(&self) -> bool {
-        let mut live = false;
-        for pid in children(self.own) {
-            if pid == self.payload {
-                continue;
+        while let Some(found) = self.reap_others() {
+            if found.live {
+                return true;
             }
+            if !found.reaped {
+                break;
+            }
+            // Whoever ended after the list was read may have left a child, which came into the list by that.
+        }
+        self.strays().iter().any(|stray| stray.pid != self.payload && stray.state != 'Z')
+    }
+
+    /// One look at the list of children. `None`: there are no others in it.
+    fn reap_others(&self) -> Option<Others> {
+        let mut others = None;
+        for pid in children(self.own).into_iter().filter(|pid| *pid != self.payload) {
             let Some(pid) = identity::checked_pid(pid) else { continue };
             let reaped = matches!(waitid(WaitId::Pid(pid), WaitIdOptions::EXITED | WaitIdOptions::NOHANG), Ok(Some(_)));
-            live |= !reaped;
+            let seen: &mut Others = others.get_or_insert_default();
+            seen.reaped |= reaped;
+            seen.live |= !reaped;
         }
-        live || self.strays().iter().any(|stray| stray.pid != self.payload && stray.state != 'Z')
+        others
     }
 
     /// Signals everything in the tree. `after_end`: the payload has ended, so whoever is found is a left-over.
@@ -111,6 +144,8 @@ impl Tree {
     pub(crate) fn contain(&mut self) {
         if self.cgroup.is_none() {
             self.cgroup = Cgroup::create();
+            // Whoever may, runs before them from now on; what is left of this keeper's life is this.
+            let _ = rustix::process::setpriority_process(None, -20);
         }
         for _ in 0..CONTAINMENT_TRIES {
             let descendants = self.descendants(Force::Kill);
@@ -134,6 +169,19 @@ impl Tree {
                 cgroup.kill();
             }
         }
+        let living: BTreeSet<(u32, u64)> = self
+            .descendants(Force::Kill)
+            .iter()
+            .filter(|process| process.state != 'Z')
+            .map(|process| (process.pid, process.start_ticks))
+            .collect();
+        self.breeds = living.is_disjoint(&self.contained) && !living.is_empty();
+        self.contained = living;
+    }
+
+    /// Whether killing only ever meets new processes: it must be gone on with, and without a pause.
+    pub(crate) fn breeds(&self) -> bool {
+        self.breeds
     }
 
     /// How many left-overs were signalled.

@@ -5,11 +5,13 @@ use std::time::Duration;
 use rustix::process::{Pid, Signal, kill_process};
 use zapmyco::config::layout::JobFolder;
 use zapmyco::supervisor::handle::{Kept, Look, StopAnswer};
+use zapmyco::supervisor::plan::Program;
 use zapmyco::supervisor::record::{EndedBy, LeftOver, RecordError, Requester, read_status};
 use zapmyco::supervisor::recovery::{remove, settle};
 
 use super::kit::{Yard, end_of, runtime, status_of, stdout_of, wait_for_stdout};
 use super::roles;
+use super::tree::CHAIN;
 use crate::support::{processes, wait};
 
 fn signal(pid: u32, signal: Signal) {
@@ -50,6 +52,27 @@ fn twenty_jobs_of_a_dead_agent_leave_twenty_records_and_no_process() {
     for number in 0..20 {
         assert_eq!(end_of(&job(&yard, number)).cause, EndedBy::OwnerGone);
     }
+    yard.assert_empty();
+}
+
+/// fault A1, fault A4: what breeds faster than it is found, and nobody is left whose child it would become
+#[test]
+fn a_chain_whose_keeper_died_is_swept() {
+    if std::process::Command::new("python3").arg("-V").output().is_err() {
+        eprintln!("SKIPPED: there is no python3 here");
+        return;
+    }
+    let yard = Yard::new();
+    let mut order = yard.order("chain", "");
+    order.plan.program = Program::At("python3".into());
+    order.plan.argv = ["python3", "-S", "-c", CHAIN].map(Into::into).to_vec();
+    let kept = yard.launch_order(order);
+    wait_for_stdout(&kept, "up");
+    signal(status_of(&kept).keeper.pid, Signal::KILL);
+    wait::until_true("the lock is free", || settle(kept.folder()).is_ok_and(|end| end.is_some()));
+    let end = settle(kept.folder()).unwrap().unwrap();
+    assert_eq!(end.cause, EndedBy::KeeperLost);
+    assert!(end.left_over.iter().all(LeftOver::is_of_system), "{:?}", end.left_over);
     yard.assert_empty();
 }
 

@@ -140,6 +140,10 @@ fn nothing_is_written_after_a_stop_has_returned() {
     assert_eq!(file.metadata().unwrap().len(), size);
 }
 
+/// Each process starts the next in a session of its own and ends; TERM means nothing to them.
+pub(super) const CHAIN: &str =
+    "import os,signal\nsignal.signal(15, signal.SIG_IGN)\nprint('up', flush=True)\nwhile True:\n  if os.fork(): os._exit(0)\n  os.setsid()";
+
 /// fault A4, fault S10: a chain of processes that each start the next in a session of its own and end
 #[test]
 fn a_chain_that_breeds_faster_than_it_is_found_is_ended() {
@@ -148,10 +152,9 @@ fn a_chain_that_breeds_faster_than_it_is_found_is_ended() {
         return;
     }
     let yard = Yard::new();
-    let chain = "import os,signal\nsignal.signal(15, signal.SIG_IGN)\nprint('up', flush=True)\nwhile True:\n  if os.fork(): os._exit(0)\n  os.setsid()";
     let mut order = yard.order("chain", "");
     order.plan.program = Program::At("python3".into());
-    order.plan.argv = ["python3", "-S", "-c", chain].map(Into::into).to_vec();
+    order.plan.argv = ["python3", "-S", "-c", CHAIN].map(Into::into).to_vec();
     order.plan.grace = Duration::from_millis(100);
     let kept = yard.launch_order(order);
     wait_for_stdout(&kept, "up");
