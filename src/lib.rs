@@ -4,6 +4,7 @@
 
 pub mod clock;
 pub mod files;
+mod footprint;
 pub mod frontmatter;
 pub mod ids;
 mod spelling;

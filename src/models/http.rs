@@ -17,6 +17,7 @@ use reqwest::redirect;
 use super::wire::{ErrorBody, Fault};
 use super::{Gate, ModelErrorKind};
 use crate::config::Limits;
+use crate::footprint;
 
 /// Requests to one provider.
 #[derive(Debug)]
@@ -55,7 +56,7 @@ impl Http {
     /// Sends a JSON body. `refused` is told a waiting time as soon as the status line has come, before the body.
     pub(crate) async fn post(&self, body: Bytes, refused: impl FnOnce(Duration)) -> Result<Answer, Fault> {
         let request = self.client()?.post(self.url.clone()).headers(self.headers.clone()).body(body).send();
-        let response = tokio::time::timeout(self.first_byte_timeout, request)
+        let response = tokio::time::timeout(self.first_byte_timeout, footprint::waiting(request))
             .await
             .map_err(|_| {
                 let message = format!("no answer within {} s (limit `first_byte_timeout`)", self.first_byte_timeout.as_secs_f64());

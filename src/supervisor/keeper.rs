@@ -23,7 +23,7 @@ use super::tree::{Force, Tree};
 use super::{identity, recovery, wire};
 use crate::config::environment::{self, Environment};
 use crate::config::layout::{JobFolder, Stream};
-use crate::{clock, files};
+use crate::{clock, files, footprint};
 
 /// Between two versions of `status.json` while output comes.
 const STATUS_INTERVAL: Duration = Duration::from_millis(500);
@@ -170,6 +170,7 @@ impl<'a> Keeper<'a> {
         let (own, payload) = keeper.identities.clone();
         // A launcher that is gone shows as the end of the lifeline a moment later.
         let _ = wire::send_message(lifeline, &Acknowledgement::Started { keeper: own, payload }, &[]);
+        footprint::give_back_code();
         Ok(keeper)
     }
 
