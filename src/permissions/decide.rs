@@ -3,6 +3,10 @@
 //! Deny rules first and in every mode, then ask rules, then allow rules, then the mode (R279, R280). Plan mode is a ceiling:
 //! allow rules open nothing there that changes something. A child's policy is capped by its parent's mode now (R285).
 
+mod commands;
+
+pub(in crate::permissions) use commands::is_harmless_variable;
+
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -10,9 +14,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 use crate::permissions::granted::{Granted, Lists};
 use crate::permissions::paths::PathForms;
 use crate::permissions::peers::{guarded_path, named_by_command};
-use crate::permissions::rules::{CompiledRule, Named, Rule, RuleSet, Target, suggest_command, suggest_path};
-use crate::permissions::shell_command::{self, Part};
-use crate::permissions::{Effect, Mode, read_only};
+use crate::permissions::rules::{CompiledRule, Named, Rule, RuleSet, Target, suggest_path};
+use crate::permissions::shell_command::Line;
+use crate::permissions::{Effect, Mode};
 
 /// What a session may do. Shared by all its calls.
 pub struct Policy {
@@ -134,8 +138,7 @@ impl Policy {
                 is_guarded.then(|| path.real.display().to_string())
             }
             Effect::Runs { command } => {
-                let parts = shell_command::split(command);
-                if parts.is_ok_and(|parts| shell_command::are_read_only(&parts)) {
+                if Line::read(command).is_read_only() {
                     return None;
                 }
                 let roots: Vec<&Path> = self.root.iter().flat_map(|root| [root.written.as_path(), root.real.as_path()]).collect();
@@ -231,8 +234,7 @@ impl Policy {
                 let path = PathForms::of(path);
                 rules.iter().any(|rule| rule.covers_path(&path))
             }
-            Effect::Runs { command } => shell_command::split(command)
-                .is_ok_and(|parts| !parts.is_empty() && parts.iter().all(|part| rules.iter().any(|rule| rule.covers_command(&part.text)))),
+            Effect::Runs { command } => commands::lies_in_scope(&Line::read(command), rules),
         };
         if covered {
             return None;
@@ -316,67 +318,6 @@ impl Policy {
         is_protected.then_some(Outside::Protected)
     }
 
-    fn decide_command(&self, tool: &CalledTool<'_>, named: Named<'_>, mode: Mode, line: &str) -> Verdict {
-        let split = shell_command::split(line);
-        let parts = split.as_deref().ok();
-        let target = Target::Command { line, parts };
-        if let Some(denying) = self.deny.iter().find(|rule| rule.restricts(named, &target) || self.touches(rule, line, parts)) {
-            return denied_by(&denying.rule);
-        }
-        let answers = self.answers();
-        if answers.deny.iter().any(|rule| rule.restricts(named, &target)) {
-            return denied_by_answer();
-        }
-        if tool.never_asked {
-            return Verdict::Allow;
-        }
-        if let Some(asking) = self.ask.iter().find(|rule| rule.restricts(named, &target) || self.touches(rule, line, parts)) {
-            return asked_by(&asking.rule);
-        }
-        if parts.is_some_and(|parts| shell_command::are_read_only(parts) && self.shows_no_hidden_file(parts)) || mode == Mode::Yolo {
-            return Verdict::Allow;
-        }
-        if mode == Mode::Plan {
-            return plan_denies_command(line, split.err());
-        }
-        let line_is_allowed = self.allows(|rule| rule.allows(named, &target));
-        let open = if line_is_allowed { Open::Nothing } else { self.not_allowed(named, parts) };
-        match (open, &split) {
-            (Open::Nothing, _) => Verdict::Allow,
-            (Open::Parts(open), _) => Verdict::Ask {
-                reason: format!("mode `{mode}` asks before running `{}`, which is not known to be read-only", shortened(&open[0].text)),
-                suggestion: parts_flag(&open).unwrap_or_else(|| whole_line_flag(line)),
-            },
-            (Open::Line, Ok(_)) => Verdict::Ask {
-                reason: format!("mode `{mode}` asks before running `{}`", shortened(line)),
-                suggestion: whole_line_flag(line),
-            },
-            (Open::Line, Err(why)) => Verdict::Ask {
-                reason: format!("mode `{mode}` asks before running a line that is not plain: {why}"),
-                suggestion: whole_line_flag(line),
-            },
-        }
-    }
-
-    /// What rules, or rules and the proof of reading only, leave uncovered.
-    fn not_allowed<'p>(&self, named: Named<'_>, parts: Option<&'p [Part]>) -> Open<'p> {
-        let Some(parts) = parts else { return Open::Line };
-        let is_open = |part: &&Part| {
-            let is_free = read_only::is_read_only(&part.words) && self.shows_no_hidden_file(std::slice::from_ref(part));
-            !is_free && !self.rule_allows(named, part)
-        };
-        let open: Vec<&Part> = parts.iter().filter(is_open).collect();
-        if !open.is_empty() {
-            return Open::Parts(open);
-        }
-        let needs_rules = shell_command::moves_git(parts);
-        if needs_rules && !parts.iter().all(|part| self.rule_allows(named, part)) { Open::Line } else { Open::Nothing }
-    }
-
-    fn rule_allows(&self, named: Named<'_>, part: &Part) -> bool {
-        self.allows(|rule| rule.allows_part(named, part))
-    }
-
     /// Whether an allow rule of the settings or of a person's answers says so.
     fn allows(&self, says_so: impl Fn(&CompiledRule) -> bool) -> bool {
         self.allow.iter().any(&says_so) || self.answers().allow.iter().any(&says_so)
@@ -423,38 +364,9 @@ impl Policy {
         *known = Some((version, Arc::clone(&answers)));
         answers
     }
-
-    /// With `Read` rules that hide files, a command that walks folders is not free: what it shows is not told by its words.
-    fn shows_no_hidden_file(&self, parts: &[Part]) -> bool {
-        !self.hides_files() || !parts.iter().any(|part| read_only::looks_further(&part.words))
-    }
-
-    /// Whether a word of the line names a file that a `Read` rule covers.
-    fn touches(&self, rule: &CompiledRule, line: &str, parts: Option<&[Part]>) -> bool {
-        if !rule.is_read_path_rule() {
-            return false;
-        }
-        let covers = |word: &str| {
-            let value = word.split_once('=').map(|(_, value)| value);
-            [Some(word), value].into_iter().flatten().any(|name| {
-                let name = match (name.strip_prefix("~/"), &self.home) {
-                    (Some(below), Some(home)) => home.written.join(below),
-                    (Some(_), None) | (None, _) => PathBuf::from(name),
-                };
-                rule.hides(&PathForms::of(&self.workspace.written.join(name)))
-            })
-        };
-        let fragments = shell_command::rough_fragments(line);
-        let rough = fragments.iter().flat_map(|fragment| fragment.split_whitespace());
-        let exact = parts.unwrap_or_default().iter().flat_map(|part| part.words.iter().map(|word| word.text.as_str()));
-        exact.chain(rough).filter(|word| word.len() <= PATH_BYTES_MAX).any(covers)
-    }
 }
 
 const MODES: [Mode; 4] = [Mode::Plan, Mode::Default, Mode::AcceptEdits, Mode::Yolo];
-
-/// The kernel's longest path.
-const PATH_BYTES_MAX: usize = 4096;
 
 /// What decides about later commands or rights, so that a free edit must not reach it. `head` is what makes a folder look
 /// like a bare repository to git.
@@ -478,14 +390,6 @@ impl Outside {
             Outside::Protected => "decides about rights or later commands",
         }
     }
-}
-
-/// What is not allowed yet.
-enum Open<'a> {
-    Nothing,
-    /// At least one command.
-    Parts(Vec<&'a Part>),
-    Line,
 }
 
 /// The reason for an agent that only reads, whose mode is not what the reason of the plan mode names.
@@ -519,40 +423,6 @@ fn plan_denies(tool: &str) -> Verdict {
     }
 }
 
-fn plan_denies_command(line: &str, why: Option<shell_command::NotPlain>) -> Verdict {
-    let why = why.map_or_else(|| "it is not known to be read-only".to_owned(), |why| why.to_string());
-    Verdict::Deny { reason: format!("mode `plan` runs read-only commands only, and `{}` is refused: {why}", shortened(line)) }
-}
-
 fn allow_flag(rule: &str) -> String {
     format!("--allowedTools '{}'", rule.replace('\'', r"'\''"))
-}
-
-/// One flag with a rule for each command that is not allowed yet.
-fn parts_flag(parts: &[&Part]) -> Option<String> {
-    let mut rules = parts.iter().map(|part| suggest_command(part)).collect::<Option<Vec<String>>>()?;
-    rules.sort();
-    rules.dedup();
-    Some(allow_flag(&rules.join(",")))
-}
-
-/// A rule for exactly this line when that can be written on a command line, else the mode that asks nothing.
-fn whole_line_flag(line: &str) -> String {
-    const LINE_MAX: usize = 120;
-    let line = line.trim();
-    let balanced = line.matches('(').count() == line.matches(')').count();
-    let reads_back = Rule::parse(&format!("Bash({line})")).is_ok();
-    if line.len() <= LINE_MAX && !line.contains(['\n', '*']) && balanced && reads_back {
-        return allow_flag(&format!("Bash({line})"));
-    }
-    format!("--permission-mode {}", Mode::Yolo)
-}
-
-fn shortened(command: &str) -> String {
-    const SHOWN_MAX: usize = 100;
-    let line = command.split_whitespace().collect::<Vec<_>>().join(" ");
-    match line.char_indices().nth(SHOWN_MAX) {
-        Some((at, _)) => format!("{}...", &line[..at]),
-        None => line,
-    }
 }

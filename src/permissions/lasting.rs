@@ -5,7 +5,7 @@ use std::path::Path;
 use crate::permissions::Effect;
 use crate::permissions::decide::{CalledTool, Policy, Verdict};
 use crate::permissions::rules::{Rule, suggest_command, suggest_path};
-use crate::permissions::shell_command::{self, Part};
+use crate::permissions::shell_command::{Carries, Holds, Line, Part};
 
 impl Policy {
     /// Rules that allow the call from now on. Empty when none can: an ask rule stands above them, or the line is too
@@ -29,8 +29,9 @@ fn candidates(tool: &CalledTool<'_>, effect: &Effect) -> Vec<Vec<Rule>> {
         Effect::Writes(path) => vec![parsed(vec![of_path("Edit", path)])],
         Effect::Runs { command } => {
             let mut sets = Vec::new();
-            if let Ok(parts) = shell_command::split(command) {
-                let open = parts.iter().filter(|part| !shell_command::are_read_only(std::slice::from_ref(part)));
+            let read = Line::read(command);
+            if read.unreadable.is_none() {
+                let open = read.parts.iter().filter(|part| needs_rule(part));
                 let mut texts: Vec<String> = open.map(of_command).collect();
                 texts.sort();
                 texts.dedup();
@@ -44,6 +45,11 @@ fn candidates(tool: &CalledTool<'_>, effect: &Effect) -> Vec<Vec<Rule>> {
             sets
         }
     }
+}
+
+fn needs_rule(part: &Part) -> bool {
+    let is_guess = part.carrier.as_ref().is_some_and(|carrier| carrier.holds == Holds::DenyOnly);
+    !is_guess && !part.words.is_empty() && part.carries != Carries::Wraps && !part.is_read_only()
 }
 
 /// A subcommand covers its arguments (`git commit:*`); every other command is meant as it stands, since "always" for

@@ -10,7 +10,7 @@ use ignore::gitignore::{Gitignore, GitignoreBuilder};
 use serde::{Deserialize, Serialize};
 
 use crate::permissions::paths::{PathForms, cleaned};
-use crate::permissions::shell_command::{self, Part};
+use crate::permissions::shell_command::{self, ANY, Line, Part, joined_loosely, program_name};
 
 /// One rule as written, checked.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -175,10 +175,10 @@ pub(crate) enum Target<'a> {
     Nothing,
     Reading(&'a PathForms),
     Writing(&'a PathForms),
-    /// The whole line, and its commands when it could be read safely.
+    /// The whole line, as written and as read.
     Command {
-        line: &'a str,
-        parts: Option<&'a [Part]>,
+        text: &'a str,
+        line: &'a Line,
     },
 }
 
@@ -219,7 +219,7 @@ impl CompiledRule {
                 let applies = is_named || self.rule.tool == READ || self.rule.tool == EDIT;
                 applies && (self.covers(&path.written) || self.covers(&path.real))
             }
-            Target::Command { line, parts } => is_named && specifier.restricts_line(line, *parts),
+            Target::Command { text, line } => is_named && specifier.restricts_line(text, line),
         }
     }
 
@@ -233,7 +233,7 @@ impl CompiledRule {
             Target::Nothing => false,
             Target::Reading(path) => (is_named || self.rule.tool == READ) && self.covers(&path.written) && self.covers(&path.real),
             Target::Writing(path) => (is_named || self.rule.tool == EDIT) && self.covers(&path.written) && self.covers(&path.real),
-            Target::Command { line, .. } => is_named && self.allows_line_exactly(line),
+            Target::Command { text, .. } => is_named && self.allows_line_exactly(text),
         }
     }
 
@@ -241,13 +241,28 @@ impl CompiledRule {
         matches!(&self.rule.specifier, Some(Specifier::Exact(exact)) if exact == line.trim())
     }
 
-    /// Whether the rule allows this one command of a line.
+    /// Whether the rule allows this one command of a line. One whose program is decided only when it runs must be written in
+    /// the rule as it stands.
     pub(crate) fn allows_part(&self, tool: Named<'_>, part: &Part) -> bool {
-        self.rule.names(tool.name, tool.aliases)
-            && match &self.rule.specifier {
-                None => true,
-                Some(specifier) => specifier.matches_command(&part.text),
-            }
+        if !self.rule.names(tool.name, tool.aliases) {
+            return false;
+        }
+        match &self.rule.specifier {
+            None => true,
+            Some(Specifier::Exact(exact)) => *exact == part.text || *exact == part.bare_text(),
+            Some(specifier) => part.program().is_some() && specifier.matches_command(part.bare_text()),
+        }
+    }
+
+    /// Whether the rule, which allows a command, speaks of what that command starts too: its fixed text names it.
+    pub(crate) fn reaches(&self, head: &str) -> bool {
+        let fixed = match &self.rule.specifier {
+            None => return true,
+            Some(Specifier::Exact(text) | Specifier::Prefix(text)) => text.as_str(),
+            Some(Specifier::Wildcard(pattern)) => pattern.split('*').next().unwrap_or_default().trim_end(),
+            Some(Specifier::Path(_) | Specifier::AgentType(_)) => return false,
+        };
+        begins_with(fixed, head)
     }
 
     /// Whether the path lies in its scope, in both forms; a rule without scope covers all.
@@ -267,6 +282,15 @@ impl CompiledRule {
 
     pub(crate) fn is_read_path_rule(&self) -> bool {
         self.rule.tool == READ && self.rule.specifier.is_some()
+    }
+
+    pub(crate) fn is_path_rule(&self) -> bool {
+        !self.matchers.is_empty()
+    }
+
+    /// Whether it is for what writes files.
+    pub(crate) fn is_edit_rule(&self) -> bool {
+        self.rule.tool == EDIT || self.rule.tool == WRITE
     }
 
     fn covers(&self, path: &Path) -> bool {
@@ -355,20 +379,95 @@ impl Specifier {
         }
     }
 
-    /// Deny and ask: the line, or any command in it, as written or with quotes and wrappers removed. A line that cannot be
-    /// read safely is searched roughly, since a doubt must not open what a rule closes.
-    fn restricts_line(&self, line: &str, parts: Option<&[Part]>) -> bool {
-        if self.matches_command(line.trim()) {
+    /// Deny and ask: the line, or any command in it, as written or as the shell sees it, and what it may become when it
+    /// runs. A line that cannot be read safely is searched roughly besides, since a doubt must not open what a rule closes.
+    fn restricts_line(&self, text: &str, line: &Line) -> bool {
+        let is_rough_match = |text: &str| shell_command::rough_fragments(text).iter().any(|fragment| self.matches_command(fragment));
+        self.matches_command(text.trim())
+            || line.parts.iter().any(|part| self.restricts_part(part))
+            || (line.unreadable.is_some() && is_rough_match(text))
+            || line.loose.iter().any(|code| is_rough_match(code))
+    }
+
+    fn restricts_part(&self, part: &Part) -> bool {
+        if self.matches_command(&part.text) {
             return true;
         }
-        let in_parts = parts.unwrap_or_default().iter().any(|part| {
-            let joined = part.words.iter().map(|word| word.text.as_str()).collect::<Vec<_>>().join(" ");
-            self.matches_command(&part.text)
-                || self.matches_command(&joined)
-                || self.matches_command(&shell_command::without_wrappers(&joined))
-        });
-        in_parts || shell_command::rough_fragments(line).iter().any(|fragment| self.matches_command(fragment))
+        let Some((program, arguments)) = part.words.split_first() else { return false };
+        let joined = joined_loosely(&part.words);
+        if self.may_match(&joined) {
+            return true;
+        }
+        let bare = program_name(&program.text);
+        if bare.len() == program.text.len() {
+            return false;
+        }
+        let mut words = vec![program.clone()];
+        words[0].text = bare.to_owned();
+        words.extend_from_slice(arguments);
+        self.may_match(&joined_loosely(&words))
     }
+
+    /// Whether the command may become one that matches, with any text in place of each [`ANY`].
+    fn may_match(&self, command: &str) -> bool {
+        if !command.contains(ANY) {
+            return self.matches_command(command);
+        }
+        let open = |c: char| if c == ANY { Glob::Any } else { Glob::One(c) };
+        let command: Vec<Glob> = command
+            .chars()
+            .take(LOOSE_CHARS_MAX)
+            .map(open)
+            .chain(std::iter::once(Glob::Any).filter(|_| command.len() > LOOSE_CHARS_MAX))
+            .collect();
+        let literal = |text: &str| text.chars().map(Glob::One).collect::<Vec<_>>();
+        match self {
+            Self::Exact(exact) => globs_meet(&command, &literal(exact)),
+            Self::Prefix(prefix) => {
+                let with_arguments: Vec<Glob> = literal(prefix).into_iter().chain([Glob::One(' '), Glob::Any]).collect();
+                globs_meet(&command, &literal(prefix)) || globs_meet(&command, &with_arguments)
+            }
+            Self::Wildcard(pattern) => {
+                let stars = |text: &str| text.chars().map(|c| if c == '*' { Glob::Any } else { Glob::One(c) }).collect::<Vec<_>>();
+                globs_meet(&command, &stars(pattern)) || pattern.strip_suffix(" *").is_some_and(|bare| globs_meet(&command, &stars(bare)))
+            }
+            Self::Path(_) | Self::AgentType(_) => false,
+        }
+    }
+}
+
+/// Of a command that is not known whole, as much is held against a rule; the rest counts as unknown.
+const LOOSE_CHARS_MAX: usize = 1000;
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Glob {
+    One(char),
+    /// Any text, also none.
+    Any,
+}
+
+/// Whether some text fits both patterns.
+fn globs_meet(left: &[Glob], right: &[Glob]) -> bool {
+    // reached[j]: the patterns up to left[i] and right[j] can have consumed the same text
+    let mut reached = vec![false; right.len() + 1];
+    reached[0] = true;
+    for j in 0..right.len() {
+        reached[j + 1] = reached[j] && right[j] == Glob::Any;
+    }
+    for piece in left {
+        let mut next = vec![false; right.len() + 1];
+        next[0] = reached[0] && *piece == Glob::Any;
+        for j in 0..right.len() {
+            next[j + 1] = match (*piece, right[j]) {
+                (Glob::Any, Glob::Any) => reached[j + 1] || next[j] || reached[j],
+                (Glob::Any, Glob::One(_)) => reached[j + 1] || next[j],
+                (Glob::One(_), Glob::Any) => next[j] || reached[j + 1],
+                (Glob::One(a), Glob::One(b)) => reached[j] && a == b,
+            };
+        }
+        reached = next;
+    }
+    reached[right.len()]
 }
 
 fn begins_with(command: &str, prefix: &str) -> bool {

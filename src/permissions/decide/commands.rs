@@ -1,0 +1,288 @@
+//! One shell line to allow, ask or deny: its commands, the files of its redirections, and what cannot be seen in it.
+
+use std::path::PathBuf;
+
+use super::{Access, CalledTool, Policy, Verdict, allow_flag, asked_by, denied_by, denied_by_answer};
+use crate::permissions::Mode;
+use crate::permissions::paths::PathForms;
+use crate::permissions::read_only;
+use crate::permissions::rules::{CompiledRule, Named, Rule, Target, suggest_command, suggest_path};
+use crate::permissions::shell_command::{self, Carries, Changes, Holds, Line, Part, Redirect};
+
+/// The kernel's longest path.
+const PATH_BYTES_MAX: usize = 4096;
+/// Files that are none.
+const NULL_LIKE: &[&str] = &["/dev/null", "/dev/stdout", "/dev/stderr"];
+/// Variables that change no command's meaning, so that a rule for the command speaks of it with them too.
+const HARMLESS_VARIABLES: &[&str] = &[
+    "CARGO_TERM_COLOR",
+    "CI",
+    "CLICOLOR",
+    "CLICOLOR_FORCE",
+    "COLUMNS",
+    "FORCE_COLOR",
+    "LANG",
+    "LC_ALL",
+    "LINES",
+    "NODE_ENV",
+    "NO_COLOR",
+    "PYTHONDONTWRITEBYTECODE",
+    "PYTHONUNBUFFERED",
+    "RUST_BACKTRACE",
+    "RUST_LOG",
+    "TERM",
+    "TZ",
+];
+/// Lower-case names that programs look at all the same.
+const LOWER_CASE_WITH_MEANING: &[&str] =
+    &["all_proxy", "auto_resume", "ftp_proxy", "histchars", "http_proxy", "https_proxy", "no_proxy", "npm_"];
+
+/// What is not allowed yet.
+enum Open<'a> {
+    Nothing,
+    /// At least one command; then files.
+    Parts(Vec<&'a Part>, Vec<&'a Redirect>),
+    Files(Vec<&'a Redirect>),
+    Line,
+}
+
+/// Whether every command of a line lies in the scopes that an agent is held to (R75).
+pub(super) fn lies_in_scope(line: &Line, scopes: &[CompiledRule]) -> bool {
+    let is_covered = |part: &Part| scopes.iter().any(|rule| rule.covers_command(&part.text));
+    let writes = line.redirects.iter().any(|redirect| redirect.writes && !is_null_like(redirect));
+    line.unreadable.is_none() && !writes && !line.parts.is_empty() && line.parts.iter().all(is_covered)
+}
+
+impl Policy {
+    pub(super) fn decide_command(&self, tool: &CalledTool<'_>, named: Named<'_>, mode: Mode, text: &str) -> Verdict {
+        let line = Line::read(text);
+        if let Some(denying) = self.deny.iter().find(|rule| self.rule_restricts(rule, named, text, &line)) {
+            return denied_by(&denying.rule);
+        }
+        if self.answers().deny.iter().any(|rule| self.rule_restricts(rule, named, text, &line)) {
+            return denied_by_answer();
+        }
+        if tool.never_asked {
+            return Verdict::Allow;
+        }
+        if let Some(asking) = self.ask.iter().find(|rule| self.rule_restricts(rule, named, text, &line)) {
+            return asked_by(&asking.rule);
+        }
+        if mode == Mode::Yolo || (line.is_read_only() && self.shows_no_hidden_file(&line.parts)) {
+            return Verdict::Allow;
+        }
+        if mode == Mode::Plan {
+            return plan_denies_command(text, &line);
+        }
+        let is_whole = self.allows(|rule| rule.allows(named, &Target::Command { text, line: &line }));
+        let open = if is_whole { Open::Nothing } else { self.not_allowed(named, mode, &line) };
+        let reason = match &open {
+            Open::Nothing => return Verdict::Allow,
+            Open::Parts(parts, _) => {
+                format!("mode `{mode}` asks before running `{}`, which is not known to be read-only", shortened(&parts[0].text))
+            }
+            Open::Files(files) => format!("mode `{mode}` asks before writing {}", shortened(&files[0].target.raw)),
+            Open::Line => match (line.unreadable, line.not_plain) {
+                (Some(why), _) => format!("mode `{mode}` asks before running a line that cannot be read safely: {why}"),
+                (None, Some(why)) => format!("mode `{mode}` asks before running a line that is not plain: {why}"),
+                (None, None) => format!("mode `{mode}` asks before running `{}`", shortened(text)),
+            },
+        };
+        let suggestion = self.flag(&open).unwrap_or_else(|| whole_line_flag(text));
+        Verdict::Ask { reason, suggestion }
+    }
+
+    fn rule_restricts(&self, rule: &CompiledRule, named: Named<'_>, text: &str, line: &Line) -> bool {
+        rule.restricts(named, &Target::Command { text, line }) || self.touches(rule, text, line) || self.redirects_to(rule, named, line)
+    }
+
+    /// What rules, or rules and the proof of reading only, leave uncovered.
+    fn not_allowed<'l>(&self, named: Named<'_>, mode: Mode, line: &'l Line) -> Open<'l> {
+        if line.unreadable.is_some() || line.parts.is_empty() {
+            return Open::Line;
+        }
+        let open: Vec<&Part> = line.parts.iter().filter(|part| !self.is_covered(named, line, part)).collect();
+        let files: Vec<&Redirect> = line.redirects.iter().filter(|redirect| !self.is_file_covered(mode, line, redirect)).collect();
+        if !open.is_empty() {
+            return Open::Parts(open, files);
+        }
+        if !files.is_empty() {
+            return Open::Files(files);
+        }
+        if line.moves_git() && !line.parts.iter().all(|part| self.rule_allows(named, part)) { Open::Line } else { Open::Nothing }
+    }
+
+    fn is_covered(&self, named: Named<'_>, line: &Line, part: &Part) -> bool {
+        if part.carrier.as_ref().is_some_and(|carrier| carrier.holds == Holds::DenyOnly) {
+            return true;
+        }
+        if part.words.is_empty() {
+            return part.assignments.iter().all(|assignment| is_local_variable(&assignment.name) || is_harmless_variable(&assignment.name));
+        }
+        let is_free = part.is_read_only() && self.shows_no_hidden_file(std::slice::from_ref(part));
+        is_free || part.carries == Carries::Wraps || self.rule_allows(named, part) || self.rule_reaches(named, line, part)
+    }
+
+    fn rule_allows(&self, named: Named<'_>, part: &Part) -> bool {
+        self.allows(|rule| rule.allows_part(named, part))
+    }
+
+    /// Whether a rule for the command that starts this one names this one too: `sudo apt:*` for `sudo apt install x`.
+    fn rule_reaches(&self, named: Named<'_>, line: &Line, part: &Part) -> bool {
+        let mut carried = part;
+        while let Some(carrier) = &carried.carrier {
+            let Some(starter) = line.parts.get(carrier.part) else { return false };
+            if self.allows(|rule| rule.allows_part(named, starter) && rule.reaches(&carrier.head)) {
+                return true;
+            }
+            carried = starter;
+        }
+        false
+    }
+
+    fn is_file_covered(&self, mode: Mode, line: &Line, redirect: &Redirect) -> bool {
+        if is_null_like(redirect) {
+            return true;
+        }
+        if !redirect.target.is_fixed() || redirect.target.text.starts_with("/dev/") {
+            return !redirect.writes && !self.hides_files() && !redirect.target.text.starts_with("/dev/");
+        }
+        if !redirect.writes {
+            return true;
+        }
+        // where a relative name lies is not known after `cd`
+        if line.moves() && !redirect.target.text.starts_with('/') {
+            return false;
+        }
+        let path = PathForms::of(&self.workspace.written.join(&redirect.target.text));
+        let is_ruled = self.allows(|rule| rule.allows(Named { name: "Write", aliases: &[] }, &Target::Writing(&path)));
+        is_ruled || self.is_memory(&path) || (mode == Mode::AcceptEdits && self.outside(&path).is_none())
+    }
+
+    /// Whether a redirection of the line is one that a path rule restricts.
+    fn redirects_to(&self, rule: &CompiledRule, named: Named<'_>, line: &Line) -> bool {
+        let mut redirects = line.redirects.iter().filter(|redirect| !is_null_like(redirect)).peekable();
+        if redirects.peek().is_none() || !rule.is_path_rule() {
+            return false;
+        }
+        let mut folders = vec![self.workspace.written.clone()];
+        if line.moves() {
+            let moves = line.parts.iter().filter(|part| part.program() == Some("cd")).filter_map(|part| part.words.get(1));
+            folders.extend(moves.map(|word| self.workspace.written.join(&word.text)).collect::<Vec<PathBuf>>());
+        }
+        redirects.any(|redirect| {
+            if !redirect.target.is_fixed() {
+                return redirect.writes && rule.is_edit_rule();
+            }
+            folders.iter().any(|folder| {
+                let path = PathForms::of(&folder.join(&redirect.target.text));
+                let access = if redirect.writes { Access::Write } else { Access::Read };
+                match access {
+                    Access::Write => rule.restricts(named, &Target::Writing(&path)),
+                    Access::Read => rule.restricts(named, &Target::Reading(&path)),
+                }
+            })
+        })
+    }
+
+    /// With `Read` rules that hide files, a command that walks folders is not free: what it shows is not told by its words.
+    fn shows_no_hidden_file(&self, parts: &[Part]) -> bool {
+        !self.hides_files() || !parts.iter().any(|part| read_only::looks_further(&part.words))
+    }
+
+    /// Whether a word of the line names a file that a `Read` rule covers.
+    fn touches(&self, rule: &CompiledRule, text: &str, line: &Line) -> bool {
+        if !rule.is_read_path_rule() {
+            return false;
+        }
+        let covers = |word: &str| {
+            let value = word.split_once('=').map(|(_, value)| value);
+            [Some(word), value].into_iter().flatten().any(|name| {
+                let name = match (name.strip_prefix("~/"), &self.home) {
+                    (Some(below), Some(home)) => home.written.join(below),
+                    (Some(_), None) | (None, _) => PathBuf::from(name),
+                };
+                rule.hides(&PathForms::of(&self.workspace.written.join(name)))
+            })
+        };
+        let fragments = shell_command::rough_fragments(text);
+        let rough = fragments.iter().flat_map(|fragment| fragment.split_whitespace());
+        let exact = line.parts.iter().flat_map(|part| part.words.iter().map(|word| word.text.as_str()));
+        exact.chain(rough).filter(|word| word.len() <= PATH_BYTES_MAX && !word.contains(shell_command::ANY)).any(covers)
+    }
+
+    /// One flag with a rule for each command and file that is not allowed yet, when such rules can be written.
+    fn flag(&self, open: &Open<'_>) -> Option<String> {
+        let (parts, files): (&[&Part], &[&Redirect]) = match open {
+            Open::Parts(parts, files) => (parts, files),
+            Open::Files(files) => (&[], files),
+            Open::Nothing | Open::Line => return None,
+        };
+        let file_rule = |redirect: &&Redirect| {
+            let text = redirect.target.is_fixed().then_some(redirect.target.text.as_str()).filter(|text| text.starts_with('/'));
+            let path = PathForms::of(&self.workspace.written.join(text?));
+            Some(suggest_path("Edit", &path.real))
+        };
+        let part_rule = |part: &&Part| {
+            let varies = part.words.iter().any(|word| word.dynamic);
+            exact_rule(&part.text).filter(|_| varies).or_else(|| suggest_command(part))
+        };
+        let mut rules = parts.iter().map(part_rule).collect::<Option<Vec<String>>>()?;
+        rules.extend(files.iter().map(file_rule).collect::<Option<Vec<String>>>()?);
+        rules.sort();
+        rules.dedup();
+        Some(allow_flag(&rules.join(",")))
+    }
+}
+
+fn is_null_like(redirect: &Redirect) -> bool {
+    redirect.target.is_fixed() && NULL_LIKE.contains(&redirect.target.text.as_str())
+}
+
+/// Whether a variable in a command's environment changes nothing but the look of its output.
+pub(in crate::permissions) fn is_harmless_variable(name: &str) -> bool {
+    HARMLESS_VARIABLES.contains(&name)
+}
+
+/// Whether a variable is one of a script's own, which no program looks at.
+fn is_local_variable(name: &str) -> bool {
+    let is_lower = name.chars().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_') && !name.is_empty();
+    is_lower && !LOWER_CASE_WITH_MEANING.iter().any(|known| name.starts_with(known))
+}
+
+fn plan_denies_command(text: &str, line: &Line) -> Verdict {
+    let why = match line.why_not_read_only() {
+        Some(Changes::NotPlain(why)) => why.to_string(),
+        Some(Changes::Unreadable(why)) => why.to_string(),
+        Some(Changes::MovesGit) => "git must stay in the workspace, whose configuration is known".to_owned(),
+        Some(Changes::Part(part)) => format!("`{}` is not known to be read-only", shortened(&part.text)),
+        None => "it walks folders with files that a rule hides".to_owned(),
+    };
+    Verdict::Deny { reason: format!("mode `plan` runs read-only commands only, and `{}` is refused: {why}", shortened(text)) }
+}
+
+/// A rule for exactly this line when that can be written on a command line, else the mode that asks nothing.
+fn whole_line_flag(line: &str) -> String {
+    match exact_rule(line.trim()) {
+        Some(rule) => allow_flag(&rule),
+        None => format!("--permission-mode {}", Mode::Yolo),
+    }
+}
+
+/// The rule for exactly this text, when it reads back as that.
+fn exact_rule(text: &str) -> Option<String> {
+    const TEXT_MAX: usize = 120;
+    let balanced = text.matches('(').count() == text.matches(')').count();
+    let rule = format!("Bash({text})");
+    let can_be_written = text.len() <= TEXT_MAX && !text.contains(['\n', '*']) && balanced && Rule::parse(&rule).is_ok();
+    can_be_written.then_some(rule)
+}
+
+fn shortened(command: &str) -> String {
+    const SHOWN_MAX: usize = 100;
+    let line = command.split_whitespace().collect::<Vec<_>>().join(" ");
+    match line.char_indices().nth(SHOWN_MAX) {
+        Some((at, _)) => format!("{}...", &line[..at]),
+        None => line,
+    }
+}
