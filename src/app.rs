@@ -7,6 +7,7 @@ mod costs;
 mod git;
 pub mod model;
 pub mod session;
+mod web;
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;

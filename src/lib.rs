@@ -17,6 +17,7 @@ pub mod models;
 pub mod permissions;
 pub mod skills;
 pub mod store;
+pub mod web;
 
 pub mod agent;
 pub mod subagents;

@@ -27,3 +27,4 @@ mod store;
 mod subagent;
 mod supervisor;
 mod tools;
+mod web;

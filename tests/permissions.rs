@@ -740,7 +740,7 @@ fn rules_are_read_strictly() {
         ("Ba sh", "`Ba sh` is no rule: the name of a tool holds letters, digits, `_` and `-` only; write `Tool` or `Tool(specifier)`"),
         (
             "TodoWrite(x)",
-            "`TodoWrite(x)`: TodoWrite takes no specifier; it is known for Agent, Bash, Read, Edit, Write, Glob and Grep; write `TodoWrite`",
+            "`TodoWrite(x)`: TodoWrite takes no specifier; it is known for Agent, Bash, Read, Edit, Write, Glob, Grep and WebFetch; write `TodoWrite`",
         ),
         ("Read(!a)", "`Read(!a)`: `!` does not turn a pattern round; put the exception into another list"),
         ("Read(../a)", "`Read(../a)`: bad path pattern: `..` does not match; write the folder as `//absolute/path`"),

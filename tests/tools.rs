@@ -674,14 +674,16 @@ fn the_toolset_follows_role_and_rules() {
     let names = |role: Role, deny: &[&str]| {
         let rules = RuleSet { deny: deny.iter().map(|rule| Rule::parse(rule).unwrap()).collect(), ..RuleSet::default() };
         let policy = Arc::new(Policy::new(Mode::Default, rules, "/work".into()));
-        let session = SessionTools { shells: vec![Arc::new(Named::new("Bash"))], delegation: vec![Arc::new(Named::new("subagent"))] };
+        let session =
+            SessionTools { shells: vec![Arc::new(Named::new("Bash"))], delegation: vec![Arc::new(Named::new("subagent"))], web: vec![] };
         build(role, session, &policy).names()
     };
     assert_eq!(names(Role::Main, &[]), ["Bash", "Edit", "Glob", "Grep", "Read", "TodoWrite", "Write", "subagent"]);
     assert_eq!(names(Role::ProcessChild, &[]), ["Bash", "Edit", "Glob", "Grep", "Read", "TodoWrite", "Write"]);
     assert_eq!(names(Role::Main, &["bash", "Edit", "Read(x)", "subagent"]), ["Glob", "Grep", "Read", "TodoWrite"]);
     let policy = Arc::new(Policy::new(Mode::Default, RuleSet::default(), "/work".into()));
-    let smuggled = SessionTools { shells: vec![Arc::new(Named::new("Agent")), Arc::new(Named::new("subagent"))], delegation: vec![] };
+    let smuggled =
+        SessionTools { shells: vec![Arc::new(Named::new("Agent")), Arc::new(Named::new("subagent"))], ..SessionTools::default() };
     assert_eq!(build(Role::ProcessChild, smuggled, &policy).names(), ["Edit", "Glob", "Grep", "Read", "TodoWrite", "Write"]);
 }
 

@@ -106,7 +106,7 @@ impl Places {
     pub fn wait(&self, place: Place, need: Need, effect: &Effect) -> Waiting<'_> {
         let writes = match effect {
             Effect::Writes(path) => Some(path.clone()),
-            Effect::Internal | Effect::Reads(_) | Effect::Runs { .. } => None,
+            Effect::Internal | Effect::Reads(_) | Effect::Runs { .. } | Effect::Fetches { .. } => None,
         };
         let number = {
             let mut number = self.number.lock().unwrap_or_else(PoisonError::into_inner);
@@ -140,7 +140,7 @@ impl Drop for Waiting<'_> {
 fn reads_one_of(effect: &Effect, written: &[PathBuf]) -> bool {
     match effect {
         Effect::Reads(path) => written.iter().any(|written| written.starts_with(path)),
-        Effect::Internal | Effect::Writes(_) | Effect::Runs { .. } => false,
+        Effect::Internal | Effect::Writes(_) | Effect::Runs { .. } | Effect::Fetches { .. } => false,
     }
 }
 

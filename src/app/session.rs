@@ -13,6 +13,7 @@ use crate::agent::tool::{Tool, ToolBox};
 use crate::app::agents::selection_of;
 use crate::app::costs::Costs;
 use crate::app::model::ChosenModel;
+use crate::app::web::Web;
 use crate::app::{App, AppError, git};
 use crate::clock;
 use crate::files;
@@ -113,6 +114,7 @@ impl App {
         let delegation = Delegation::new(DelegationParts { local, budget: costs.budget.clone(), ..parts });
         let mut tools = session_tools(request.role, &delegation);
         tools.shells.extend(shelf.map(|shelf| shelf.tool()));
+        tools.web = self.web()?.tools(&policy);
         let mut agents = Vec::new();
         if request.role == Role::Main {
             let profiles = delegation.profiles().await?;
@@ -238,6 +240,7 @@ impl App {
         costs: &Costs,
     ) -> Result<LocalParts, OpenError> {
         let library = shelf.map(|shelf| shelf.library.clone());
+        let web = self.web()?;
         Ok(LocalParts {
             catalog: Arc::new(self.profiles()?),
             policy: Arc::clone(policy),
@@ -246,7 +249,7 @@ impl App {
             selection: selection_of(chosen),
             models: Arc::new(self.child_models(chosen).map_err(AppError::Settings)?),
             skills: library.clone(),
-            toolbox: Arc::new(move |wanted: &ChildTools<'_>| child_tools(wanted, library.as_ref())),
+            toolbox: Arc::new(move |wanted: &ChildTools<'_>| child_tools(wanted, library.as_ref(), &web)),
             context: context.to_vec(),
             facts: self.facts(chosen),
             settings: self.agent_settings().map_err(AppError::Settings)?,
@@ -351,6 +354,7 @@ fn session_tools(role: Role, delegation: &Delegation) -> SessionTools {
             Arc::new(TaskStopTool::new(delegation.clone(), kinds)),
         ],
         delegation: vec![Arc::new(SubagentTool::new(delegation.clone()))],
+        web: Vec::new(),
     }
 }
 
@@ -372,12 +376,13 @@ fn holder_of(lock: &Path) -> String {
 const HOLDER_MAX: u64 = 1024;
 
 /// The tools of a child in this process: its own shells, and a line to its coordinator (R216).
-fn child_tools(wanted: &ChildTools<'_>, library: Option<&Library>) -> ToolBox {
+fn child_tools(wanted: &ChildTools<'_>, library: Option<&Library>, web: &Web) -> ToolBox {
     let mut tools = session_tools(Role::LocalChild, wanted.delegation);
     if let Some(library) = library {
         let allowed = wanted.agent.and_then(|agent| agent.profile.skills.as_deref());
         tools.shells.push(Arc::new(SkillTool::new(library.clone(), library.view_of_child(allowed))));
     }
+    tools.web = web.tools(wanted.policy);
     if let (Some(agent), Some(parent)) = (wanted.agent, wanted.parent_inbox) {
         let line = ReplyLine::new(agent.clone(), parent.clone(), wanted.delegation.limits());
         tools.shells.push(Arc::new(RespondToCoordinator::new(line)));

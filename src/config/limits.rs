@@ -97,6 +97,10 @@ pub struct Limits {
     pub request_retries: u32,
     /// Longest single wait before a retry, `Retry-After` included.
     pub retry_wait_max: Duration,
+    /// Time for one page or search, redirections included.
+    pub web_timeout: Duration,
+    /// Bytes read of one page, unpacked.
+    pub web_page_max: u64,
 }
 
 impl Default for Limits {
@@ -144,6 +148,8 @@ impl Default for Limits {
             stream_idle_timeout: Duration::from_secs(120),
             request_retries: 8,
             retry_wait_max: Duration::from_secs(120),
+            web_timeout: Duration::from_secs(60),
+            web_page_max: 10 * MIB,
         }
     }
 }
@@ -233,6 +239,8 @@ impl Limits {
         stream_idle_timeout: Time(1),
         request_retries: Count(0, COUNT_MAX),
         retry_wait_max: Time(0),
+        web_timeout: Time(1),
+        web_page_max: Size(1, 256 * MIB),
     }
 
     /// The names in the order of the table.

@@ -60,6 +60,7 @@ pub const SECTIONS: &[KnownSection] = &[
             ("cache_write", Shape::Value),
         ])),
     },
+    KnownSection { key: "web", shape: Shape::Fields(&[("allow_private", Shape::Value)]) },
     KnownSection { key: "limits", shape: Shape::Limits },
 ];
 

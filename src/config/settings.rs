@@ -96,12 +96,13 @@ const MODE_KEY: &str = "permission_mode";
 const ALLOW_KEY: &str = "permissions.allow";
 
 /// What a project's file cannot set (decision: a repository must not redirect a key or raise its own rights).
-const REFUSED_IN_PROJECTS: [(&str, Refused); 12] = [
+const REFUSED_IN_PROJECTS: [(&str, Refused); 13] = [
     ("providers", Refused::Address),
     ("base_url", Refused::Address),
     ("api_key", Refused::Address),
     ("api_key_env", Refused::Address),
     ("api_key_file", Refused::Address),
+    ("web", Refused::Address),
     (ALLOW_KEY, Refused::WiderRights),
     ("skills.refused_in_children", Refused::WiderRights),
     ("budget", Refused::WiderRights),

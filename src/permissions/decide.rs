@@ -16,7 +16,7 @@ use crate::permissions::paths::PathForms;
 use crate::permissions::peers::{guarded_path, named_by_command};
 use crate::permissions::rules::{CompiledRule, Named, Rule, RuleSet, Target, suggest_path};
 use crate::permissions::shell_command::Line;
-use crate::permissions::{Effect, Mode};
+use crate::permissions::{Effect, Mode, fetching};
 
 /// What a session may do. Shared by all its calls.
 pub struct Policy {
@@ -126,7 +126,7 @@ impl Policy {
     /// (R231). `None`: nothing of it.
     pub fn kept_from_peers(&self, effect: &Effect) -> Option<String> {
         match effect {
-            Effect::Internal | Effect::Reads(_) => None,
+            Effect::Internal | Effect::Reads(_) | Effect::Fetches { .. } => None,
             Effect::Writes(path) => {
                 let path = PathForms::of(path);
                 if self.is_memory(&path) {
@@ -218,6 +218,7 @@ impl Policy {
             Effect::Reads(path) => self.decide_path(tool, named, mode, &PathForms::of(path), Access::Read),
             Effect::Writes(path) => self.decide_path(tool, named, mode, &PathForms::of(path), Access::Write),
             Effect::Runs { command } => self.decide_command(tool, named, mode, command),
+            Effect::Fetches { url } => self.decide_fetch(tool, named, &fetching::host_of(url)),
         };
         match verdict {
             Verdict::Deny { reason } if self.reading_only => Verdict::Deny { reason: reading_only(&reason) },
@@ -235,6 +236,10 @@ impl Policy {
                 rules.iter().any(|rule| rule.covers_path(&path))
             }
             Effect::Runs { command } => commands::lies_in_scope(&Line::read(command), rules),
+            Effect::Fetches { url } => {
+                let host = fetching::host_of(url);
+                rules.iter().any(|rule| rule.covers_host(&host))
+            }
         };
         if covered {
             return None;
@@ -254,6 +259,21 @@ impl Policy {
 
     fn decide_internal(&self, tool: &CalledTool<'_>, named: Named<'_>) -> Verdict {
         self.restricted(tool, named, &Target::Nothing).unwrap_or(Verdict::Allow)
+    }
+
+    /// Nothing here changes, but the URL goes out: every mode but `yolo` asks, plan too. An agent held to reading never asks
+    /// (R45) and may fetch; deny rules hold for it.
+    fn decide_fetch(&self, tool: &CalledTool<'_>, named: Named<'_>, host: &str) -> Verdict {
+        let target = Target::Fetching { host };
+        if let Some(verdict) = self.restricted(tool, named, &target) {
+            return verdict;
+        }
+        let mode = self.mode();
+        if tool.never_asked || self.reading_only || mode == Mode::Yolo || self.allows(|rule| rule.allows(named, &target)) {
+            return Verdict::Allow;
+        }
+        let rule = fetching::rule_for(tool.name, host);
+        Verdict::Ask { reason: format!("mode `{mode}` asks before something is fetched from {host}"), suggestion: allow_flag(&rule) }
     }
 
     /// A verdict from the deny and ask rules, if one of them speaks.

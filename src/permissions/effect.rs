@@ -13,4 +13,6 @@ pub enum Effect {
     Writes(PathBuf),
     /// Runs one shell line.
     Runs { command: String },
+    /// Asks a server of the web for something: nothing here changes, but the URL goes out. The whole URL.
+    Fetches { url: String },
 }

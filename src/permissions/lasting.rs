@@ -2,10 +2,10 @@
 
 use std::path::Path;
 
-use crate::permissions::Effect;
 use crate::permissions::decide::{CalledTool, Policy, Verdict};
 use crate::permissions::rules::{Rule, suggest_command, suggest_path};
 use crate::permissions::shell_command::{Carries, Holds, Line, Part};
+use crate::permissions::{Effect, fetching};
 
 impl Policy {
     /// Rules that allow the call from now on. Empty when none can: an ask rule stands above them, or the line is too
@@ -27,6 +27,7 @@ fn candidates(tool: &CalledTool<'_>, effect: &Effect) -> Vec<Vec<Rule>> {
         Effect::Internal => vec![parsed(vec![tool.name.to_owned()])],
         Effect::Reads(path) => vec![parsed(vec![of_path("Read", path)])],
         Effect::Writes(path) => vec![parsed(vec![of_path("Edit", path)])],
+        Effect::Fetches { url } => vec![parsed(vec![fetching::rule_for(tool.name, &fetching::host_of(url))])],
         Effect::Runs { command } => {
             let mut sets = Vec::new();
             let read = Line::read(command);

@@ -3,6 +3,7 @@
 pub mod approval;
 pub mod decide;
 pub mod effect;
+mod fetching;
 pub mod granted;
 mod lasting;
 pub mod mode;

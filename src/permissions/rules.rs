@@ -9,6 +9,7 @@ use std::str::FromStr;
 use ignore::gitignore::{Gitignore, GitignoreBuilder};
 use serde::{Deserialize, Serialize};
 
+use crate::permissions::fetching::Domain;
 use crate::permissions::paths::{PathForms, cleaned};
 use crate::permissions::shell_command::{self, ANY, Line, Part, joined_loosely, program_name};
 
@@ -32,6 +33,8 @@ enum Specifier {
     Wildcard(String),
     /// The type of an agent (R68, R281).
     AgentType(String),
+    /// Where a page may come from (R281).
+    Domain(Domain),
     Path(PathPattern),
 }
 
@@ -60,8 +63,10 @@ pub enum RuleError {
     BadName { rule: String },
     #[error("`{rule}` is no rule: the bracket is not closed; write `Tool(specifier)`")]
     Unclosed { rule: String },
-    #[error("`{rule}`: {tool} takes no specifier; it is known for Agent, Bash, Read, Edit, Write, Glob and Grep; write `{tool}`")]
+    #[error("`{rule}`: {tool} takes no specifier; it is known for Agent, Bash, Read, Edit, Write, Glob, Grep and WebFetch; write `{tool}`")]
     NoSpecifier { rule: String, tool: String },
+    #[error("`{rule}`: pages are named by their host; write `{tool}(domain:example.com)` or `{tool}(domain:*.example.com)`")]
+    NoDomain { rule: String, tool: String },
     #[error("`{rule}`: `!` does not turn a pattern round; put the exception into another list")]
     Negated { rule: String },
     #[error("`{rule}`: bad path pattern: {reason}")]
@@ -158,7 +163,8 @@ impl Rule {
     fn path_pattern(&self) -> Option<&PathPattern> {
         match &self.specifier {
             Some(Specifier::Path(pattern)) => Some(pattern),
-            Some(Specifier::Exact(_) | Specifier::Prefix(_) | Specifier::Wildcard(_) | Specifier::AgentType(_)) | None => None,
+            Some(Specifier::Exact(_) | Specifier::Prefix(_) | Specifier::Wildcard(_) | Specifier::AgentType(_) | Specifier::Domain(_))
+            | None => None,
         }
     }
 }
@@ -179,6 +185,10 @@ pub(crate) enum Target<'a> {
     Command {
         text: &'a str,
         line: &'a Line,
+    },
+    /// A page of this host, in lower case and without brackets.
+    Fetching {
+        host: &'a str,
     },
 }
 
@@ -220,6 +230,7 @@ impl CompiledRule {
                 applies && (self.covers(&path.written) || self.covers(&path.real))
             }
             Target::Command { text, line } => is_named && specifier.restricts_line(text, line),
+            Target::Fetching { host } => is_named && matches!(specifier, Specifier::Domain(domain) if domain.restricts(host)),
         }
     }
 
@@ -234,6 +245,7 @@ impl CompiledRule {
             Target::Reading(path) => (is_named || self.rule.tool == READ) && self.covers(&path.written) && self.covers(&path.real),
             Target::Writing(path) => (is_named || self.rule.tool == EDIT) && self.covers(&path.written) && self.covers(&path.real),
             Target::Command { text, .. } => is_named && self.allows_line_exactly(text),
+            Target::Fetching { host } => is_named && self.covers_host(host),
         }
     }
 
@@ -260,7 +272,7 @@ impl CompiledRule {
             None => return true,
             Some(Specifier::Exact(text) | Specifier::Prefix(text)) => text.as_str(),
             Some(Specifier::Wildcard(pattern)) => pattern.split('*').next().unwrap_or_default().trim_end(),
-            Some(Specifier::Path(_) | Specifier::AgentType(_)) => return false,
+            Some(Specifier::Path(_) | Specifier::AgentType(_) | Specifier::Domain(_)) => return false,
         };
         begins_with(fixed, head)
     }
@@ -273,6 +285,17 @@ impl CompiledRule {
     /// Whether one command lies in its scope.
     pub(crate) fn covers_command(&self, command: &str) -> bool {
         self.rule.specifier.as_ref().is_none_or(|specifier| specifier.matches_command(command))
+    }
+
+    /// Whether a host lies in its scope.
+    pub(crate) fn covers_host(&self, host: &str) -> bool {
+        match &self.rule.specifier {
+            None => true,
+            Some(Specifier::Domain(domain)) => domain.covers(host),
+            Some(Specifier::Exact(_) | Specifier::Prefix(_) | Specifier::Wildcard(_) | Specifier::AgentType(_) | Specifier::Path(_)) => {
+                false
+            }
+        }
     }
 
     /// Whether it keeps files from being read, so that searching and listing must leave them out.
@@ -344,6 +367,7 @@ fn canonical(name: &str) -> String {
     match folded.as_str() {
         "task" => "agent".to_owned(),
         "multiedit" | "notebookedit" => EDIT.to_owned(),
+        "fetch" => "webfetch".to_owned(),
         _ => folded,
     }
 }
@@ -353,6 +377,10 @@ impl Specifier {
         match tool {
             "bash" => Ok(Self::command(inner)),
             "agent" => Ok(Self::AgentType(inner.to_owned())),
+            "webfetch" => {
+                let no_domain = || RuleError::NoDomain { rule: rule.to_owned(), tool: name.to_owned() };
+                Domain::parse(inner).map(Self::Domain).ok_or_else(no_domain)
+            }
             READ | EDIT | WRITE | "glob" | "grep" => PathPattern::parse(rule, inner).map(Self::Path),
             _ => Err(RuleError::NoSpecifier { rule: rule.to_owned(), tool: name.to_owned() }),
         }
@@ -375,7 +403,7 @@ impl Specifier {
             Self::Wildcard(pattern) => {
                 wildcard_matches(pattern, command) || pattern.strip_suffix(" *").is_some_and(|bare| wildcard_matches(bare, command))
             }
-            Self::Path(_) | Self::AgentType(_) => false,
+            Self::Path(_) | Self::AgentType(_) | Self::Domain(_) => false,
         }
     }
 
@@ -431,7 +459,7 @@ impl Specifier {
                 let stars = |text: &str| text.chars().map(|c| if c == '*' { Glob::Any } else { Glob::One(c) }).collect::<Vec<_>>();
                 globs_meet(&command, &stars(pattern)) || pattern.strip_suffix(" *").is_some_and(|bare| globs_meet(&command, &stars(bare)))
             }
-            Self::Path(_) | Self::AgentType(_) => false,
+            Self::Path(_) | Self::AgentType(_) | Self::Domain(_) => false,
         }
     }
 }

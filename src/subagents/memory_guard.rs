@@ -31,10 +31,10 @@ impl Guarded {
         let (path, is_write) = match effect {
             Effect::Reads(path) => (path, false),
             Effect::Writes(path) => (path, true),
-            Effect::Internal | Effect::Runs { .. } if self.is_confined => {
+            Effect::Internal | Effect::Runs { .. } | Effect::Fetches { .. } if self.is_confined => {
                 return refused(format!("{name} is there for the memory folder only"), format!("name a file below {folder}"));
             }
-            Effect::Internal | Effect::Runs { .. } => return Ok(()),
+            Effect::Internal | Effect::Runs { .. } | Effect::Fetches { .. } => return Ok(()),
         };
         if self.memory.holds(path) {
             if self.is_confined && is_write && !is_markdown(path) {

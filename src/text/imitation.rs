@@ -18,6 +18,8 @@ const TAGS: &[&str] = &[
     "context name",
     "function_results",
     "memory-index",
+    "web-page",
+    "web-results",
 ];
 
 /// How a line begins that only we write.

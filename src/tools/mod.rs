@@ -18,4 +18,5 @@ pub mod task_output;
 pub mod task_stop;
 pub mod todo_write;
 pub mod toolset;
+pub mod web_fetch;
 pub mod write;

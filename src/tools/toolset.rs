@@ -19,6 +19,8 @@ pub struct SessionTools {
     pub shells: Vec<Arc<dyn Tool>>,
     /// `subagent` and whatever else starts agents.
     pub delegation: Vec<Arc<dyn Tool>>,
+    /// WebFetch and WebSearch: made from settings.
+    pub web: Vec<Arc<dyn Tool>>,
 }
 
 /// The tools of a session: those of its role that no deny rule takes away (R287).
@@ -34,6 +36,7 @@ pub fn build(role: Role, session: SessionTools, policy: &Arc<Policy>) -> ToolBox
         Arc::new(Write::new()),
     ];
     tools.extend(session.shells);
+    tools.extend(session.web);
     match role {
         Role::Main => tools.extend(session.delegation),
         Role::ProcessChild | Role::LocalChild => {}

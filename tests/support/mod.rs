@@ -5,6 +5,7 @@
 pub mod delegating;
 pub mod processes;
 pub mod provider;
+pub mod site;
 pub mod wait;
 
 use std::path::{Path, PathBuf};

@@ -1,0 +1,13 @@
+//! The section `[web]` of the settings. Only the user's own file may set it: it opens addresses and names places that
+//! queries are sent to.
+
+use serde::Deserialize;
+
+use super::address::AllowList;
+
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct WebSettings {
+    /// Addresses that are not public and may be fetched all the same.
+    pub allow_private: AllowList,
+}
