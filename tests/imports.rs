@@ -82,7 +82,7 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
 
 /// Narrower still: of these folders only these parts.
 const ONLY_PARTS: &[(&str, &str, &[&str])] =
-    &[("supervisor", "config", &["layout", "JobFolder", "Stream", "environment"]), ("permissions", "supervisor", &["plan"])];
+    &[("supervisor", "config", &["layout", "JobFolder", "Stream", "environment"]), ("permissions", "supervisor", &["plan", "confine"])];
 
 #[test]
 fn every_folder_imports_only_what_the_table_allows() {

@@ -53,7 +53,7 @@ async fn a_foreground_command_answers_and_leaves_nothing() {
         assert_eq!(error.kind, FailureKind::InvalidInput, "{input}");
         assert!(error.to_string().contains(text), "{input}: {error}");
     }
-    let tool = BashTool::new(parent.delegation.clone());
+    let tool = BashTool::new(parent.delegation.clone(), parent.policy());
     let effect = tool.effect(&json!({"command": "ls"}), &parent.context(&CancellationToken::new())).unwrap();
     assert_eq!(effect, Effect::Runs { command: "ls".into() });
 }
@@ -170,7 +170,7 @@ async fn a_cancelled_command_is_ended_and_keeps_its_output() {
     let home = Home::new();
     let parent = parent(&home).build();
     let cancel = CancellationToken::new();
-    let tool = BashTool::new(parent.delegation.clone());
+    let tool = BashTool::new(parent.delegation.clone(), parent.policy());
     let call = tool.call(json!({"command": "echo so far; echo x > started; setsid sleep 600 & sleep 600"}), parent.context(&cancel));
     let (result, ()) = tokio::join!(call, async {
         until_true("its start", || home.project().join("started").exists()).await;

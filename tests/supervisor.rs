@@ -1,5 +1,7 @@
 //! Flow: supervisor. Keepers and payloads for real: shell scripts as payloads, the built binary as keeper.
 
+mod attempts;
+mod confine;
 mod interleavings;
 mod kit;
 mod output;

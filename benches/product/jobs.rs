@@ -192,6 +192,8 @@ fn order(home: &Path, id: &str, script: &str) -> Order {
             grace: Duration::from_secs(1),
             drain: Duration::from_millis(500),
             on_owner_death: OnOwnerDeath::Stop,
+            temporary_below: None,
+            confinement: None,
         },
         folder: JobFolder::new(home.join("jobs").join(id)),
         owner: serde_json::Value::Null,

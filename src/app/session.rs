@@ -112,7 +112,7 @@ impl App {
         };
         let parts = self.delegation_parts(&id, chosen, &request, &store, &inbox, &policy);
         let delegation = Delegation::new(DelegationParts { local, budget: costs.budget.clone(), ..parts });
-        let mut tools = session_tools(request.role, &delegation);
+        let mut tools = session_tools(request.role, &delegation, &policy);
         tools.shells.extend(shelf.map(|shelf| shelf.tool()));
         tools.web = self.web()?.tools(&policy);
         let mut agents = Vec::new();
@@ -342,14 +342,14 @@ impl App {
 }
 
 /// The tools that need the session's delegation. A child sees its own shells only.
-fn session_tools(role: Role, delegation: &Delegation) -> SessionTools {
+fn session_tools(role: Role, delegation: &Delegation, policy: &Arc<Policy>) -> SessionTools {
     let kinds: &[JobKind] = match role {
         Role::Main => &[JobKind::ProcessAgent, JobKind::LocalAgent, JobKind::Shell],
         Role::ProcessChild | Role::LocalChild => &[JobKind::Shell],
     };
     SessionTools {
         shells: vec![
-            Arc::new(BashTool::new(delegation.clone())),
+            Arc::new(BashTool::new(delegation.clone(), Arc::clone(policy))),
             Arc::new(TaskOutputTool::new(delegation.clone(), kinds)),
             Arc::new(TaskStopTool::new(delegation.clone(), kinds)),
         ],
@@ -377,7 +377,7 @@ const HOLDER_MAX: u64 = 1024;
 
 /// The tools of a child in this process: its own shells, and a line to its coordinator (R216).
 fn child_tools(wanted: &ChildTools<'_>, library: Option<&Library>, web: &Web) -> ToolBox {
-    let mut tools = session_tools(Role::LocalChild, wanted.delegation);
+    let mut tools = session_tools(Role::LocalChild, wanted.delegation, wanted.policy);
     if let Some(library) = library {
         let allowed = wanted.agent.and_then(|agent| agent.profile.skills.as_deref());
         tools.shells.push(Arc::new(SkillTool::new(library.clone(), library.view_of_child(allowed))));

@@ -14,6 +14,8 @@ pub const SESSION: &str = "ZAPMYCO_SESSION";
 pub const LIMITS_PREFIX: &str = "ZAPMYCO_LIMITS_";
 /// Marks every process of a supervised tree, for sweeping only: `/<id>.<nonce>` per nested keeper.
 pub const JOB: &str = "ZAPMYCO_JOB";
+/// Where programs keep what they need for a moment.
+pub const TEMPORARY: &str = "TMPDIR";
 /// Milliseconds between the polite and the hard signal of the keeper above: a nested one uses less, to record in time.
 pub const GRACE_MS: &str = "ZAPMYCO_GRACE_MS";
 /// Marks everything started for a subagent: no agent may be started below it (R6, R349).
@@ -73,6 +75,12 @@ impl Environment {
     /// The value of a variable that is set, not empty and valid UTF-8.
     pub fn get(&self, name: &str) -> Option<&str> {
         self.raw(name).and_then(|value| value.to_str()).filter(|value| !value.is_empty())
+    }
+
+    /// The folder for files that are needed for a moment; absolute.
+    pub fn temporary_folder(&self) -> PathBuf {
+        let named = self.raw(TEMPORARY).map(PathBuf::from).filter(|path| path.is_absolute());
+        named.unwrap_or_else(|| "/tmp".into())
     }
 
     pub fn is_set(&self, name: &str) -> bool {

@@ -15,6 +15,7 @@ use crate::permissions::granted::{Granted, Lists};
 use crate::permissions::paths::PathForms;
 use crate::permissions::peers::{guarded_path, named_by_command};
 use crate::permissions::rules::{CompiledRule, Named, Rule, RuleSet, Target, suggest_path};
+use crate::permissions::sandbox::ShellRights;
 use crate::permissions::shell_command::Line;
 use crate::permissions::{Effect, Mode, fetching};
 
@@ -185,6 +186,11 @@ impl Policy {
     pub fn set_mode(&self, mode: Mode) {
         self.mode.store(mode as u8, Ordering::Release);
         self.granted.announce_change();
+    }
+
+    /// How a shell is started now: held by the kernel where nothing may be changed.
+    pub fn shell_rights(&self) -> ShellRights {
+        ShellRights::of(self.reading_only || self.mode() == Mode::Plan)
     }
 
     pub fn rules(&self) -> &RuleSet {

@@ -11,6 +11,7 @@ pub mod paths;
 mod peers;
 mod read_only;
 pub mod rules;
+pub mod sandbox;
 pub mod shell_command;
 
 pub use decide::{CalledTool, ParentMode, Policy, Verdict};

@@ -166,6 +166,7 @@ fn job_of(agent: &Arc<LocalAgent>) -> Job {
             time_limit_ms: None,
             call_id: agent.call_id.clone(),
             background: agent.is_background(),
+            sandbox: None,
         }),
         created_at: agent.created_at,
         folder: agent.folder.clone(),

@@ -13,6 +13,7 @@ use crate::clock;
 use crate::config::layout::{JobFolder, Stream};
 use crate::files::{any_path, shown_path};
 use crate::ids::{JobId, JobKind, SessionId};
+use crate::permissions::sandbox::SandboxReport;
 use crate::supervisor::record::{EndRecord, LeftOver, StreamCount};
 use crate::text::subagent_replies::TASK_LINE_MAX;
 use crate::text::units::one_line;
@@ -40,6 +41,9 @@ pub struct JobOwner {
     pub call_id: Option<String>,
     /// Runs beside the conversation, so its end is announced. Told anew when a shell is moved (`Job::background`).
     pub background: bool,
+    /// What holds a shell's commands.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sandbox: Option<SandboxReport>,
 }
 
 pub const OWNER_VERSION: u32 = 1;
@@ -331,6 +335,7 @@ mod tests {
                 time_limit_ms: None,
                 call_id: None,
                 background: true,
+                sandbox: None,
             }),
             created_at: started_at,
             folder: crate::config::Layout::new("/r".into()).job(&session, &id),

@@ -12,6 +12,7 @@ use crate::agent::budget::Budget;
 use crate::config::environment::{BUDGET_FD, HANDOVER_FD, HOME, JOB, MODE_FD, SUBAGENT};
 use crate::config::{Environment, Layout, Limits};
 use crate::ids::{JobId, JobKind, SessionId};
+use crate::permissions::sandbox::ShellRights;
 use crate::supervisor::launch::{Handover, Order};
 use crate::supervisor::plan::{LaunchPlan, OnOwnerDeath, OutputCaps, PLAN_VERSION, Program};
 use crate::text::subagent_replies::CLI;
@@ -43,6 +44,7 @@ pub struct ShellOrder {
     pub cwd: PathBuf,
     pub call_id: Option<String>,
     pub background: bool,
+    pub rights: ShellRights,
 }
 
 /// `argv[0]` of every process of ours.
@@ -73,6 +75,7 @@ impl Starter {
             time_limit_ms: millis(self.limits.process_time_limit),
             call_id,
             background: true,
+            sandbox: None,
         };
         let mut environment = self.environment_for(&[SUBAGENT, HOME], &[]);
         environment.push((SUBAGENT.into(), id.as_str().into()));
@@ -111,6 +114,7 @@ impl Starter {
             time_limit_ms: millis(self.limits.background_shell_max),
             call_id: shell.call_id,
             background: shell.background,
+            sandbox: Some(shell.rights.report),
         };
         let mut environment = self.environment_for(&[SUBAGENT], &self.hidden_variables);
         if self.role != Role::Main {
@@ -119,7 +123,9 @@ impl Starter {
             environment.push((SUBAGENT.into(), mark));
         }
         // A foreground shell may be moved to the background at any time, so it has that limit from the start.
-        let plan = self.plan(program, argv, environment, shell.cwd, Some(self.limits.background_shell_max));
+        let mut plan = self.plan(program, argv, environment, shell.cwd, Some(self.limits.background_shell_max));
+        plan.temporary_below = shell.rights.confinement.is_some().then(|| self.environment.temporary_folder());
+        plan.confinement = shell.rights.confinement;
         self.order(owner, plan, None, Vec::new())
     }
 
@@ -142,6 +148,8 @@ impl Starter {
             grace: self.limits.stop_grace,
             drain: self.limits.drain_time,
             on_owner_death: self.on_owner_death,
+            temporary_below: None,
+            confinement: None,
         }
     }
 
@@ -188,6 +196,7 @@ fn shell_program() -> (Program, &'static str) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::permissions::{Mode, Policy, RuleSet};
 
     fn starter(role: Role) -> Starter {
         let limits = Limits { task_argument_max: 10, ..Limits::default() };
@@ -240,7 +249,15 @@ mod tests {
     #[test]
     fn shells_get_no_keys_and_below_a_child_the_mark() {
         let id = JobId::parse("sh_a1b2c3d4").unwrap();
-        let shell = || ShellOrder { command: "ls".into(), description: None, cwd: "/p".into(), call_id: None, background: false };
+        let rights = Policy::new(Mode::Yolo, RuleSet::default(), "/p".into()).shell_rights();
+        let shell = || ShellOrder {
+            command: "ls".into(),
+            description: None,
+            cwd: "/p".into(),
+            call_id: None,
+            background: false,
+            rights: rights.clone(),
+        };
         assert_eq!(names(&starter(Role::Main).shell(&id, shell()).plan), ["PATH=/bin", "ZAPMYCO_HOME=/other"]);
         let plan = starter(Role::ProcessChild).shell(&id, shell()).plan;
         assert!(names(&plan).contains(&"ZAPMYCO_SUBAGENT=name_n".to_owned()));

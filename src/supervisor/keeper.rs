@@ -6,6 +6,7 @@
 use std::ffi::OsString;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
@@ -20,7 +21,7 @@ use super::plan::{Acknowledgement, KeeperOrder, OnOwnerDeath, StartStage, lifeli
 use super::platform::{self, Signals};
 use super::record::{self, EndRecord, EndedBy, LeftOver, ProcessIdentity, RECORD_VERSION, Requester, Status, StopRequest, WaitStatus};
 use super::tree::{Force, Tree};
-use super::{identity, recovery, wire};
+use super::{confine, identity, recovery, wire};
 use crate::config::environment::{self, Environment};
 use crate::config::layout::{JobFolder, Stream};
 use crate::{clock, files, footprint};
@@ -91,6 +92,7 @@ struct Keeper<'a> {
     /// Held for life; freed by the kernel however this process ends.
     _lock: OwnedFd,
     tree: Tree,
+    temporary: Temporary,
     identities: (ProcessIdentity, ProcessIdentity),
     stdout: Capture,
     stderr: Capture,
@@ -132,8 +134,9 @@ impl<'a> Keeper<'a> {
         let output = at(StartStage::Output);
         let (stdout, stdout_writer) = Capture::create(&folder, Stream::Stdout, order.plan.output).map_err(&output)?;
         let (stderr, stderr_writer) = Capture::create(&folder, Stream::Stderr, order.plan.output).map_err(&output)?;
-        let additions = additions(&order, &inherited, grace, &handed_over);
-        let payload = payload::start(&order, &additions, &handed_over, stdout_writer, stderr_writer)?;
+        let temporary = Temporary::make(order.plan.temporary_folder(&order.marker)).map_err(at(StartStage::Confinement))?;
+        let additions = additions(&order, &inherited, grace, temporary.path(), &handed_over);
+        let payload = payload::start(&order, &additions, &handed_over, temporary.path(), stdout_writer, stderr_writer)?;
         let (started, started_at) = (Instant::now(), clock::now());
         drop(handed_over);
         let no_child = || io::Error::new(io::ErrorKind::InvalidData, "impossible process number");
@@ -147,6 +150,7 @@ impl<'a> Keeper<'a> {
             grace,
             _lock: lock,
             tree,
+            temporary,
             identities,
             stdout,
             stderr,
@@ -180,7 +184,8 @@ impl<'a> Keeper<'a> {
         if let Some(request) = record::read_stop(&self.folder) {
             self.stop(EndedBy::Stop { request });
         }
-        let left_over = self.end_tree();
+        let mut left_over = self.end_tree();
+        left_over.extend(self.temporary.remove());
         self.record(left_over)
     }
 
@@ -477,6 +482,33 @@ enum Source {
     Stderr,
 }
 
+/// The payload's private temporary folder, if it has one; gone with this value.
+struct Temporary(Option<PathBuf>);
+
+impl Temporary {
+    fn make(path: Option<PathBuf>) -> io::Result<Self> {
+        path.as_deref().map_or(Ok(()), confine::make_temporary)?;
+        Ok(Self(path))
+    }
+
+    fn path(&self) -> Option<&Path> {
+        self.0.as_deref()
+    }
+
+    fn remove(&mut self) -> Option<LeftOver> {
+        let path = self.0.take()?;
+        let error = confine::remove_temporary(&path).err()?;
+        Some(LeftOver::not_provable(format!("the temporary folder {} could not be removed: {error}", path.display())))
+    }
+}
+
+impl Drop for Temporary {
+    fn drop(&mut self) {
+        // A start that failed: there is no record to name it in.
+        self.remove();
+    }
+}
+
 /// Descriptors that came through the agent by accident; 0 to 2 are ours.
 fn close_strays() {
     let Ok(entries) = std::fs::read_dir(platform::DESCRIPTORS) else { return };
@@ -496,11 +528,18 @@ fn own_grace(planned: Duration, above_ms: Option<&str>) -> Duration {
 }
 
 /// What the keeper adds to the payload's environment: the marker as a path, the grace time, the descriptors' numbers.
-fn additions(order: &KeeperOrder, inherited: &Environment, grace: Duration, handed_over: &[OwnedFd]) -> Vec<(OsString, OsString)> {
+fn additions(
+    order: &KeeperOrder,
+    inherited: &Environment,
+    grace: Duration,
+    temporary: Option<&Path>,
+    handed_over: &[OwnedFd],
+) -> Vec<(OsString, OsString)> {
     let mut marker = inherited.raw(environment::JOB).cloned().unwrap_or_default();
     marker.push("/");
     marker.push(&order.marker);
     let mut additions = vec![(environment::JOB.into(), marker), (environment::GRACE_MS.into(), grace.as_millis().to_string().into())];
+    additions.extend(temporary.map(|path| (environment::TEMPORARY.into(), path.into())));
     for (variable, file) in order.handover.iter().zip(handed_over) {
         additions.push((variable.into(), file.as_raw_fd().to_string().into()));
     }

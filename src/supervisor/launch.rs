@@ -204,7 +204,7 @@ fn failure(stage: StartStage, errno: Option<i32>, text: String, retries: u32) ->
     let source = errno.map_or_else(|| io::Error::other(text), io::Error::from_raw_os_error);
     match stage {
         StartStage::Keeper | StartStage::KeeperSetup => LaunchError::Keeper { stage, source },
-        StartStage::Output | StartStage::WorkingDirectory | StartStage::Program | StartStage::Status => {
+        StartStage::Output | StartStage::WorkingDirectory | StartStage::Confinement | StartStage::Program | StartStage::Status => {
             LaunchError::Payload { stage, source }
         }
     }
@@ -241,7 +241,13 @@ fn fill_folder(folder: &JobFolder, marker: &str, order: &Order) -> Result<File, 
         let path = folder.task();
         files::create_new(&path)?.write_all(task).map_err(|source| FileError { action: "cannot write", path, source })?;
     }
-    let spec = Spec { version: RECORD_VERSION, created_at: clock::now(), marker: marker.to_owned(), owner: order.owner.clone() };
+    let spec = Spec {
+        version: RECORD_VERSION,
+        created_at: clock::now(),
+        marker: marker.to_owned(),
+        temporary: order.plan.temporary_folder(marker),
+        owner: order.owner.clone(),
+    };
     let path = folder.spec();
     let json =
         serde_json::to_vec(&spec).map_err(|error| FileError { action: "cannot encode", path: path.clone(), source: error.into() })?;

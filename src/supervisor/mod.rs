@@ -4,6 +4,7 @@ pub mod plan;
 pub mod record;
 
 pub mod capture;
+pub mod confine;
 pub mod handle;
 pub mod identity;
 pub mod keeper;

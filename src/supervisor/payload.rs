@@ -1,14 +1,15 @@
 //! Starts the payload from the keeper: own group, default signals, no descriptor but its own.
 
 use std::ffi::OsString;
-use std::io;
+use std::io::{self, PipeWriter, Read, Write};
 use std::os::fd::OwnedFd;
 use std::os::unix::process::CommandExt;
+use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use super::plan::{KeeperOrder, Program, StartStage};
-use super::platform;
+use super::platform::{self, Confined};
 
 /// A start that failed, and where.
 #[derive(Debug)]
@@ -28,6 +29,7 @@ pub(crate) fn start(
     order: &KeeperOrder,
     additions: &[(OsString, OsString)],
     handed_over: &[OwnedFd],
+    temporary: Option<&Path>,
     stdout: OwnedFd,
     stderr: OwnedFd,
 ) -> Result<u32, StartFailure> {
@@ -42,15 +44,27 @@ pub(crate) fn start(
     for file in handed_over {
         rustix::io::fcntl_setfd(file, rustix::io::FdFlags::empty()).map_err(io::Error::from).map_err(failed(StartStage::Program))?;
     }
-    let mut command = command(order, additions);
+    let mut report = None;
+    let mut confinement = None;
+    if let Some(plan) = &plan.confinement {
+        confinement = Some(Confined::prepare(plan, temporary).map_err(failed(StartStage::Confinement))?);
+        report = Some(io::pipe().map_err(failed(StartStage::Confinement))?);
+    }
+    let (reader, writer) = report.unzip();
+    let mut command = command(order, additions, confinement.zip(writer));
     command.stdin(Stdio::null()).stdout(stdout).stderr(stderr);
-    let child = spawn_with_retries(&mut command, order.retries).map_err(failed(StartStage::Program))?;
+    let spawned = spawn_with_retries(&mut command, order.retries);
+    drop(command);
     // Waited for by number, without reaping first: the handle of the standard library is of no use.
-    Ok(child.id())
+    spawned.map(|child| child.id()).map_err(|source| {
+        let mut told = [0; 1];
+        let confining = reader.is_some_and(|mut reader| reader.read(&mut told).is_ok_and(|read| read > 0));
+        StartFailure { stage: if confining { StartStage::Confinement } else { StartStage::Program }, source }
+    })
 }
 
 #[expect(clippy::disallowed_methods, reason = "the supervisor is the one place that starts processes")]
-fn command(order: &KeeperOrder, additions: &[(OsString, OsString)]) -> Command {
+fn command(order: &KeeperOrder, additions: &[(OsString, OsString)], confinement: Option<(Confined, PipeWriter)>) -> Command {
     let plan = &order.plan;
     let program = match &plan.program {
         Program::Own => platform::own_program(),
@@ -69,13 +83,13 @@ fn command(order: &KeeperOrder, additions: &[(OsString, OsString)]) -> Command {
         .envs(additions.iter().map(|(name, value)| (name, value)))
         .current_dir(&plan.cwd)
         .process_group(0);
-    prepare_child(&mut command);
+    prepare_child(&mut command, confinement);
     command
 }
 
 /// The step between fork and exec.
 #[expect(unsafe_code, reason = "pre_exec; the keeper has one thread, and the step makes only plain system calls")]
-fn prepare_child(command: &mut Command) {
+fn prepare_child(command: &mut Command, mut confinement: Option<(Confined, PipeWriter)>) {
     let keeper = rustix::process::getpid();
     let own = platform::ChildStep::prepare();
     let step = move || {
@@ -90,7 +104,12 @@ fn prepare_child(command: &mut Command) {
         }
         nix::sys::signal::SigSet::empty().thread_set_mask()?;
         own.go_first();
-        Ok(())
+        // Last: after it even the lines above may be refused.
+        let Some((confined, report)) = &mut confinement else { return Ok(()) };
+        confined.enter().inspect_err(|_| {
+            // Which step failed; the error itself goes the usual way.
+            let _ = report.write_all(&[0]);
+        })
     };
     unsafe { command.pre_exec(step) };
 }

@@ -8,7 +8,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use super::record::ProcessIdentity;
-use crate::files::any_path;
+use crate::files::{any_path, any_path_option};
 
 /// Which program file to run.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -39,9 +39,52 @@ pub struct LaunchPlan {
     /// How long output is still read after the payload has ended.
     pub drain: Duration,
     pub on_owner_death: OnOwnerDeath,
+    /// Below this folder the payload gets a private one, named by `TMPDIR`; it is removed when the payload's tree has ended.
+    #[serde(with = "any_path_option")]
+    pub temporary_below: Option<PathBuf>,
+    /// What the payload may do less than its user may; `None`: nothing is taken away.
+    pub confinement: Option<Confinement>,
 }
 
-pub const PLAN_VERSION: u32 = 1;
+pub const PLAN_VERSION: u32 = 2;
+
+/// What a payload may do less than its user may. All of it holds, or the start fails with [`StartStage::Confinement`].
+/// Everything may be read and run; writing is refused everywhere but in the private temporary folder, to the null-like
+/// devices and in `writable`. The keeper itself is not confined.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Confinement {
+    /// Existing files and folders that may be changed, with everything below.
+    pub writable: Vec<AnyPath>,
+    /// System calls that are refused.
+    pub calls: RefusedCalls,
+    /// Sockets that reach other machines or this one's loopback.
+    pub network: bool,
+    /// Where given, the payload sees the file system through mounts of its own.
+    pub mounts: Option<OwnMounts>,
+}
+
+/// A path in a form that survives JSON.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct AnyPath(#[serde(with = "any_path")] pub PathBuf);
+
+/// Which system calls a confined payload is refused (with EPERM).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum RefusedCalls {
+    /// What changes the system, or leads around the confinement.
+    System,
+    /// As well: modes, owners, times and attributes of files, sockets of every kind, objects that outlive a process.
+    Everything,
+}
+
+/// Mounts of the payload's own: nothing outside `writable` can be changed in any way, modes and times included.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct OwnMounts {
+    /// Existing files and folders below `writable` that stay as they are.
+    pub fixed: Vec<AnyPath>,
+    /// Existing files and folders that cannot be moved away, so that nothing else takes their place.
+    pub pinned: Vec<AnyPath>,
+}
 
 /// How much of each output stream is kept on disk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -95,6 +138,8 @@ pub enum StartStage {
     Output,
     /// Entering the working directory.
     WorkingDirectory,
+    /// Taking away what the payload must not do.
+    Confinement,
     /// Starting the payload's program.
     Program,
     /// Writing the first status.
@@ -109,6 +154,7 @@ impl StartStage {
             Self::KeeperSetup => "preparation of the keeper",
             Self::Output => "output files",
             Self::WorkingDirectory => "working directory",
+            Self::Confinement => "confinement of the program",
             Self::Program => "start of the program",
             Self::Status => "status file",
         }

@@ -14,7 +14,7 @@ use sha2::{Digest, Sha256};
 
 use super::platform;
 use crate::config::layout::JobFolder;
-use crate::files::{self, FileError};
+use crate::files::{self, FileError, any_path_option};
 
 pub const RECORD_VERSION: u32 = 1;
 /// Bytes of one file of a job's folder; the largest, a specification, holds a task and an environment.
@@ -27,6 +27,9 @@ pub struct Spec {
     pub created_at: DateTime<Local>,
     /// `<id>.<nonce>`: the component of the environment marker that is this job's.
     pub marker: String,
+    /// The payload's private temporary folder, for whoever settles for a dead keeper.
+    #[serde(default, with = "any_path_option", skip_serializing_if = "Option::is_none")]
+    pub temporary: Option<PathBuf>,
     /// What the owner wants to find again (kind, task, title, ...); the supervisor does not read it.
     pub owner: Value,
 }

@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 use chrono::{DateTime, Local};
 use rustix::process::Signal;
 
+use super::confine;
 use super::identity::{self, Stat, Verified};
 use super::platform;
 use super::record::{self, EndRecord, EndedBy, LeftOver, RECORD_VERSION, RecordError, Spec, Status, StreamCount};
@@ -88,6 +89,11 @@ fn lost(folder: &JobFolder, spec: &Spec) -> Result<EndRecord, RecordError> {
     } else {
         sweep_session(status.as_ref())
     };
+    if let Some(path) = &spec.temporary
+        && let Err(error) = confine::remove_temporary(path)
+    {
+        left_over.push(LeftOver::not_provable(format!("the temporary folder {} could not be removed: {error}", path.display())));
+    }
     left_over.extend(LeftOver::of_system());
     let count = |stream, last: Option<StreamCount>| {
         let sizes = [folder.output(stream), folder.output_tail(stream, 0), folder.output_tail(stream, 1)];

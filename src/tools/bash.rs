@@ -1,5 +1,6 @@
 //! The tool `Bash`: runs one shell line under a keeper, in the foreground or in the background.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::future::BoxFuture;
@@ -10,7 +11,7 @@ use super::arguments::{self, annotated};
 use crate::agent::tool::{ApprovalNeed, FailureKind, Tool, ToolContext, ToolFailure, ToolReply, ToolSpec};
 use crate::config::layout::Stream;
 use crate::models::ToolDeclaration;
-use crate::permissions::{Effect, shell_command};
+use crate::permissions::{Effect, Policy, shell_command};
 use crate::subagents::delegation::{Delegation, SpawnError};
 use crate::subagents::job::Job;
 use crate::subagents::process::ShellOrder;
@@ -21,6 +22,7 @@ use crate::text::units::exit_status;
 pub struct BashTool {
     spec: ToolSpec,
     delegation: Delegation,
+    policy: Arc<Policy>,
 }
 
 pub const NAME: &str = "Bash";
@@ -46,7 +48,8 @@ struct BashArguments {
 }
 
 impl BashTool {
-    pub fn new(delegation: Delegation) -> Self {
+    /// `policy` says what holds the commands that run.
+    pub fn new(delegation: Delegation, policy: Arc<Policy>) -> Self {
         let input_schema = json!({
             "type": "object",
             "properties": {
@@ -59,7 +62,7 @@ impl BashTool {
         });
         let declaration = ToolDeclaration { name: NAME.into(), description: DESCRIPTION.into(), input_schema };
         let spec = ToolSpec { declaration, aliases: &[], concurrent: false, approval: ApprovalNeed::ByEffect };
-        Self { spec, delegation }
+        Self { spec, delegation, policy }
     }
 
     async fn run(&self, input: Value, context: ToolContext) -> Result<ToolReply, ToolFailure> {
@@ -82,6 +85,7 @@ impl BashTool {
             cwd: context.cwd.clone(),
             call_id: Some(context.call_id.clone()),
             background: arguments.run_in_background,
+            rights: self.policy.shell_rights(),
         };
         let each_end = limits.tool_result_max / SHOWN_PART;
         let end =

@@ -99,6 +99,8 @@ pub fn plan(yard: &Path, script: &str) -> LaunchPlan {
         grace: Duration::from_secs(5),
         drain: Duration::from_millis(500),
         on_owner_death: OnOwnerDeath::Stop,
+        temporary_below: None,
+        confinement: None,
     }
 }
 

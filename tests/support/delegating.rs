@@ -14,6 +14,7 @@ use zapmyco::agent::state::SessionState;
 use zapmyco::agent::tool::{Tool, ToolContext, ToolFailure, ToolReply};
 use zapmyco::config::{Environment, Layout, Limits};
 use zapmyco::ids::{JobKind, SessionId};
+use zapmyco::permissions::{Mode, Policy, RuleSet};
 use zapmyco::store::Store;
 use zapmyco::subagents::delegation::{Delegation, DelegationParts};
 use zapmyco::subagents::handover::ChildSettings;
@@ -163,7 +164,7 @@ impl Parent {
     }
 
     pub async fn bash(&self, input: Value) -> Result<ToolReply, ToolFailure> {
-        self.call(&BashTool::new(self.delegation.clone()), input).await
+        self.call(&BashTool::new(self.delegation.clone(), self.policy()), input).await
     }
 
     pub async fn task_output(&self, input: Value) -> Result<String, ToolFailure> {
@@ -174,6 +175,11 @@ impl Parent {
     pub async fn task_stop(&self, input: Value) -> Result<String, ToolFailure> {
         const KINDS: &[JobKind] = &[JobKind::ProcessAgent, JobKind::Shell];
         self.call(&TaskStopTool::new(self.delegation.clone(), KINDS), input).await.map(|reply| reply.text)
+    }
+
+    /// One that allows everything.
+    pub fn policy(&self) -> Arc<Policy> {
+        Arc::new(Policy::new(Mode::Yolo, RuleSet::default(), self.cwd.clone()))
     }
 
     async fn call(&self, tool: &dyn Tool, input: Value) -> Result<ToolReply, ToolFailure> {

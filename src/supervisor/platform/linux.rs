@@ -17,6 +17,7 @@ use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 
 pub(crate) use super::cgroup::Cgroup;
+pub(crate) use super::confine::{Confined, filters_calls, landlock_version};
 pub(crate) use super::proc_table::{all_pids, children, stat};
 use crate::supervisor::identity::{Stat, checked_pid};
 

@@ -9,6 +9,8 @@ compile_error!("there is no supervisor for this system: only Linux and macOS hav
 #[cfg(all(target_os = "linux", not(zapmyco_portable)))]
 mod cgroup;
 #[cfg(all(target_os = "linux", not(zapmyco_portable)))]
+mod confine;
+#[cfg(all(target_os = "linux", not(zapmyco_portable)))]
 mod linux;
 #[cfg(all(target_os = "linux", not(zapmyco_portable)))]
 pub(crate) use linux::*;

@@ -6,7 +6,7 @@ use std::collections::HashMap;
 use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicI32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -22,6 +22,7 @@ pub(crate) use super::libproc::{all_pids, children, stat};
 #[cfg(target_os = "linux")]
 pub(crate) use super::proc_table::{all_pids, children, stat};
 use crate::supervisor::identity::{Stat, checked_pid};
+use crate::supervisor::plan::Confinement;
 
 /// Lists the descriptors of this process.
 pub(crate) const DESCRIPTORS: &str = "/dev/fd";
@@ -112,6 +113,28 @@ impl ChildStep {
     }
 
     pub(crate) fn go_first(&self) {}
+}
+
+/// There is no Landlock.
+pub(crate) fn landlock_version() -> Option<u32> {
+    None
+}
+
+pub(crate) fn filters_calls() -> bool {
+    false
+}
+
+/// A payload cannot be confined here, so no start that asks for it succeeds.
+pub(crate) enum Confined {}
+
+impl Confined {
+    pub(crate) fn prepare(_: &Confinement, _: Option<&Path>) -> io::Result<Self> {
+        Err(io::Error::new(io::ErrorKind::Unsupported, "this system cannot confine a program"))
+    }
+
+    pub(crate) fn enter(&mut self) -> io::Result<()> {
+        match *self {}
+    }
 }
 
 /// There are none.
