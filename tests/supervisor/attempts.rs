@@ -150,8 +150,8 @@ pub const ATTEMPTS: &[Attempt] = &[
     shell("umask does not help", "umask 0; mkdir -m 777 new"),
     // Perl.
     perl("perl: open", "open(my $f, '>', 'new') and print $f 'x';"),
-    perl("perl: append", "open(my $f, '>>', 'file') and print $f 'x';"),
-    perl("perl: open for both", "open(my $f, '+<', 'file') and print $f 'X';"),
+    perl("perl: append", "my $f; open($f, '>>', 'file') and print $f 'x';"),
+    perl("perl: open for both", "my $f; open($f, '+<', 'file') and print $f 'X';"),
     perl("perl: sysopen", "use Fcntl; sysopen(my $f, 'new', O_CREAT|O_WRONLY) and syswrite($f, 'x');"),
     perl("perl: unlink", "unlink 'other';"),
     perl("perl: rename", "rename 'other', 'new';"),
@@ -192,11 +192,11 @@ pub const ATTEMPTS: &[Attempt] = &[
     python("python: reopen through /dev/fd", "fd = os.open('file', os.O_RDONLY)\nos.write(os.open(f'/dev/fd/{fd}', os.O_WRONLY), b'X')"),
     python(
         "python: O_TMPFILE with a name",
-        "fd = os.open('.', os.O_TMPFILE | os.O_RDWR, 0o600)\nos.link(f'/proc/self/fd/{fd}', 'new', follow_symlinks=True)",
+        "fd = os.open('.', os.O_TMPFILE | os.O_RDWR, 0o600)\ncall(265 if X86 else 37, AT, f'/proc/self/fd/{fd}'.encode(), AT, b'new', 0x400)",
     ),
     python(
         "python: O_TMPFILE elsewhere, linked here",
-        "fd = os.open(os.environ.get('TMPDIR', '.'), os.O_TMPFILE | os.O_RDWR, 0o600)\nos.link(f'/proc/self/fd/{fd}', 'new', follow_symlinks=True)",
+        "fd = os.open(os.environ.get('TMPDIR', '.'), os.O_TMPFILE | os.O_RDWR, 0o600)\ncall(265 if X86 else 37, AT, f'/proc/self/fd/{fd}'.encode(), AT, b'new', 0x400)",
     ),
     python(
         "python: memory file linked here",
