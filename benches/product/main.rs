@@ -8,6 +8,7 @@
 
 mod agent;
 mod children;
+mod in_process;
 mod jobs;
 mod process;
 mod server;
@@ -48,6 +49,9 @@ const MEASURES: &[(&str, Measure)] = &[
     ("spawn", jobs::spawn),
     ("end", jobs::end_seen),
     ("64-children", children::at_once),
+    ("in-process-memory", in_process::memory),
+    ("1000-agents", in_process::many),
+    ("per-turn", in_process::per_turn),
     ("list", jobs::list),
     ("output", jobs::output),
 ];
