@@ -65,6 +65,31 @@ pub fn replace(path: &Path, content: &[u8], sync: Sync) -> Result<(), FileError>
     write().map_err(FileError::at("cannot replace", path))
 }
 
+/// Makes `path` a second name of the file `of`, in place of whatever it was: no further file is made and written. A file
+/// system without such names gets a copy.
+pub fn replace_by_name_of(path: &Path, of: &Path) -> Result<(), FileError> {
+    let folder = path.parent().unwrap_or(Path::new("."));
+    let linked = || -> io::Result<()> {
+        let name = tempfile::Builder::new().prefix(".new-").make_in(folder, |temporary| std::fs::hard_link(of, temporary))?;
+        let (_, temporary) = name.into_parts();
+        // Nothing happens, and the temporary name goes, when `path` is a name of that file already.
+        std::fs::rename(&temporary, path)
+    };
+    match linked() {
+        Ok(()) => Ok(()),
+        Err(error)
+            if matches!(
+                error.kind(),
+                io::ErrorKind::PermissionDenied | io::ErrorKind::Unsupported | io::ErrorKind::CrossesDevices | io::ErrorKind::TooManyLinks
+            ) =>
+        {
+            let content = std::fs::read(of).map_err(FileError::at("cannot read", of))?;
+            replace(path, &content, Sync::Process)
+        }
+        Err(error) => Err(FileError::at("cannot replace", path)(error)),
+    }
+}
+
 /// The whole content, when it has at most `max` bytes; else `FileTooLarge`. The bound holds for pipes and devices too,
 /// which have no length.
 pub fn read_bounded(path: &Path, max: u64) -> io::Result<Vec<u8>> {

@@ -20,6 +20,7 @@ pub mod store;
 pub mod web;
 
 pub mod agent;
+pub mod mcp;
 pub mod subagents;
 pub mod tools;
 

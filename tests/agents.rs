@@ -288,7 +288,7 @@ fn list_and_show_tell_sources_tools_and_model() {
     let list = json_of(&home.run(&["agents", "list", "--json"]));
     assert_eq!(list["schema_version"], 1);
     let names: Vec<&str> = list["agents"].as_array().unwrap().iter().map(|agent| agent["name"].as_str().unwrap()).collect();
-    assert_eq!(names, ["Explore", "general-purpose"]);
+    assert_eq!(names, ["Explore", "Plan", "general-purpose"]);
     assert_eq!((&list["agents"][0]["level"], &list["agents"][0]["replaces"]), (&Value::from("user"), &Value::from(1)));
     assert_eq!(list["replaced"][0]["level"], "built-in");
     assert_eq!(list["agents"][0]["diagnostics"]["warning"], 1);

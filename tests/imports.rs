@@ -20,6 +20,7 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
     ("permissions", &["ids", "clock", "files", "config", "supervisor"]),
     ("web", &["config"]),
     ("agent", &["ids", "clock", "text", "config", "models", "store", "permissions", "spelling"]),
+    ("mcp", &["config", "permissions", "agent"]),
     (
         "subagents",
         &[
@@ -35,6 +36,7 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
             "permissions",
             "skills",
             "agent",
+            "mcp",
             "spelling",
         ],
     ),

@@ -120,7 +120,7 @@ fn a_foreground_agent_returns_its_text_and_leaves_its_records() {
     assert!(result["usage"]["input_tokens"].as_u64().unwrap() >= 300, "the child's tokens are in the sum: {result}");
 }
 
-/// R22, R23, R24, R30, R175, R176, R182, R251, R252, R253, R255, R259, fault J3, fault E1: launched at once, announced once,
+/// R14, R22, R23, R24, R30, R175, R176, R182, R251, R252, R253, R255, R259, fault J3, fault E1: launched at once, announced once,
 /// and a headless run waits for it.
 #[test]
 fn a_background_agent_is_announced_once_when_it_has_ended() {
@@ -288,7 +288,7 @@ fn silence_ends_a_run_and_keeps_what_it_found() {
     }
 }
 
-/// R10, R12, R25, R32, R39, R68: bad calls say what is wrong, and nothing is left of them.
+/// R10, R12, R15, R25, R32, R39, R68: bad calls say what is wrong, and nothing is left of them.
 #[test]
 fn calls_that_make_no_sense_are_explained() {
     let home = Home::new();
@@ -323,7 +323,80 @@ fn calls_that_make_no_sense_are_explained() {
     assert!(results[2].contains("`description` is empty"), "{}", results[2]);
     assert!(results[3].contains("denied by the rule `Agent(Explore)`"), "{}", results[3]);
     assert!(results[4].contains("by the other name") && results[4].contains("no argument `model`"), "{}", results[4]);
+    assert_eq!(children(&provider)[0].json["model"], parent[0].json["model"], "a call cannot choose the model");
     assert_eq!(folders(&home).len(), 1);
+}
+
+/// R16: the strictest mode lets the call itself pass, and every call inside the child is decided; deny rules still hold.
+#[test]
+fn the_call_needs_no_approval_and_deny_rules_hold_for_it() {
+    let home = Home::new();
+    let provider = Provider::with(|request| match (is_parent(request), request.turn()) {
+        (true, 0) => Answer::call("call_1", "Agent", agent("CHILD")),
+        (true, _) => Answer::text("ok"),
+        (false, 0) => Answer::call("c1", "Write", json!({"file_path": "made.txt", "content": "x"})),
+        (false, _) => Answer::text("could not write"),
+    });
+    let finished = run(&provider, &home, &["PARENT x", "--permission-mode", "plan", "--ignore-denied"]);
+    assert_eq!(finished.code, 0, "{}", finished.stderr);
+    assert!(parents(&provider)[1].tool_results()[0].1.starts_with("could not write"));
+    assert!(!home.project().join("made.txt").exists());
+    for denied in ["Agent", "Task"] {
+        let before = children(&provider).len();
+        let from = parents(&provider).len();
+        let finished = run(&provider, &home, &["PARENT x", "--disallowedTools", denied, "--ignore-denied"]);
+        assert_eq!(finished.code, 0, "{}", finished.stderr);
+        assert!(!parents(&provider)[from].tool_names().iter().any(|name| name == "Agent"), "{denied}");
+        assert_eq!(children(&provider).len(), before, "{denied}");
+    }
+}
+
+/// R54, R47: the built-in Plan is held to reading like Explore; the metadata say how.
+#[test]
+fn plan_is_read_only_in_every_mode() {
+    let home = Home::new();
+    home.write("kept.txt", "kept\n");
+    home.write("AGENTS.md", "PROJECT RULES\n");
+    let provider = Provider::with(|request| match (is_parent(request), request.turn()) {
+        (true, 0) => Answer::call("call_1", "Agent", json!({"description": "d", "prompt": "CHILD", "subagent_type": "plan"})),
+        (true, _) => Answer::text("ok"),
+        (false, 0) => Answer::new()
+            .and_call("c1", "Bash", json!({"command": "rm kept.txt"}))
+            .and_call("c2", "Bash", json!({"command": "wc -l kept.txt"}))
+            .and_call("c3", "Write", json!({"file_path": "kept.txt", "content": "x"})),
+        (false, _) => Answer::text("the plan"),
+    });
+    let finished = run(&provider, &home, &["PARENT x", "--permission-mode", "yolo"]);
+    assert_eq!(finished.code, 0, "{} {}", finished.stdout, finished.stderr);
+    assert_eq!(std::fs::read_to_string(home.project().join("kept.txt")).unwrap(), "kept\n");
+    let results = children(&provider)[1].tool_results();
+    assert!(results[0].1.contains("this agent runs read-only commands only"), "{results:?}");
+    assert!(results[1].1.contains("1 kept.txt"), "{results:?}");
+    assert!(children(&provider)[0].texts("user").join("\n").contains("PROJECT RULES"), "a plan follows the project's rules");
+    let stored = only_metadata(&home);
+    assert!(stored["readOnlyEnforcement"].as_str().unwrap().starts_with("command analysis"), "{stored}");
+}
+
+/// R77, R103: a model and a level written in a profile are used; the level alone is set on the inherited model.
+#[test]
+fn model_and_level_of_a_profile_are_used() {
+    let home = Home::new();
+    home.write(".zapmyco/agents/a.md", "---\nname: other\ndescription: d\nmodel: anthropic/claude-haiku-4-5\n---\nx\n");
+    home.write(".zapmyco/agents/b.md", "---\nname: level\ndescription: d\nthoughtLevel: high\n---\nx\n");
+    let provider = Provider::with(|request| match (is_parent(request), request.turn()) {
+        (true, 0) => ["other", "level", "general-purpose"].iter().fold(Answer::new(), |answer, kind| {
+            answer.and_call(kind, "Agent", json!({"description": "d", "prompt": format!("CHILD {kind}"), "subagent_type": kind}))
+        }),
+        (true, _) => Answer::text("ok"),
+        (false, _) => Answer::text("fine"),
+    });
+    let finished = run(&provider, &home, &["PARENT x"]);
+    assert_eq!(finished.code, 0, "{}", finished.stderr);
+    let of = |kind: &str| children(&provider).into_iter().find(|request| request.task() == format!("CHILD {kind}")).unwrap().json;
+    let own = parents(&provider)[0].json["model"].clone();
+    assert_eq!((&of("other")["model"], &of("level")["model"], &of("general-purpose")["model"]), (&json!("claude-haiku-4-5"), &own, &own));
+    let reasons = |request: &Value| request.get("thinking").or(request.get("output_config")).is_some();
+    assert!(reasons(&of("level")) && !reasons(&of("general-purpose")), "{}", of("level"));
 }
 
 /// R6, R112, fault I1: no route leads from a child to a further agent.
@@ -502,7 +575,7 @@ fn the_stream_shows_the_children() {
         let lines = lines(&finished);
         assert_eq!(lines[0]["subtype"], "init");
         let agents: Vec<&str> = lines[0]["agents"].as_array().unwrap().iter().map(|name| name.as_str().unwrap()).collect();
-        assert_eq!(agents, ["Explore", "general-purpose"]);
+        assert_eq!(agents, ["Explore", "Plan", "general-purpose"]);
         let of = |key: &str, value: &str| lines.iter().filter(|line| line[key] == value).cloned().collect::<Vec<Value>>();
         let spawned = of("subtype", "subagent_spawned");
         assert_eq!(spawned.len(), 2);
@@ -668,4 +741,71 @@ fn profiles_of_the_command_line_and_failures_of_the_provider() {
     assert_eq!(folders(&home).len(), 2, "nothing is left of a launch that was refused");
     let bad = run(&provider, &home, &["PARENT x", "--agents", "[]"]);
     assert_eq!(bad.code, 2, "{}", bad.stderr);
+}
+
+/// The bytes that stand before a text in a request.
+fn before<'r>(request: &'r RecordedRequest, text: &str) -> &'r [u8] {
+    let at = request.body.windows(text.len()).position(|window| window == text.as_bytes()).unwrap_or_else(|| panic!("no {text:?}"));
+    &request.body[..at]
+}
+
+/// R116, R125: the bytes of a request are stable. Between two turns of a session the second begins with the whole of the
+/// first, up to its last block; siblings of one profile share everything before their tasks, tools and model included, also
+/// when they are started later and in another process.
+#[test]
+fn recorded_requests_share_the_bytes_of_their_prefix() {
+    let home = Home::new();
+    home.write("AGENTS.md", "RULES\n");
+    home.write(".zapmyco/skills/s/SKILL.md", "---\nname: s\ndescription: d\n---\nx\n");
+    home.write(".zapmyco/agents/a.md", "---\nname: mine\ndescription: d\nmemory: project\n---\nBODY\n");
+    home.write("a.txt", "alpha\n");
+    let provider = Provider::with(|request| match (is_parent(request), request.turn()) {
+        (true, 0) => ["general-purpose", "mine", "Explore"].iter().fold(Answer::new(), |answer, kind| {
+            (0..2).fold(answer, |answer, n| {
+                let input = json!({"description": format!("d{n}"), "prompt": format!("CHILD {n} {kind}"), "subagent_type": kind});
+                answer.and_call(&format!("{kind}{n}"), "Agent", input)
+            })
+        }),
+        (false, 0..3) => Answer::text("step").and_call(&format!("c{}", request.turn()), "Read", json!({"file_path": "a.txt"})),
+        _ => Answer::text("ok"),
+    });
+    for task in ["PARENT one", "PARENT two"] {
+        let finished = run(&provider, &home, &[task]);
+        assert_eq!(finished.code, 0, "{}", finished.stderr);
+    }
+    let children = children(&provider);
+    assert_eq!(children.len(), 2 * 3 * 2 * 4);
+    for kind in ["general-purpose", "mine", "Explore"] {
+        let siblings: Vec<&RecordedRequest> =
+            children.iter().filter(|request| request.task().ends_with(kind) && request.turn() == 0).collect();
+        assert_eq!(siblings.len(), 4);
+        for sibling in &siblings {
+            assert!(before(sibling, "CHILD ") == before(siblings[0], "CHILD "), "{kind}");
+        }
+    }
+    let parents = parents(&provider);
+    assert!(before(&parents[0], "PARENT ") == before(&parents[2], "PARENT "), "two sessions of one folder");
+    // Cache marks move with the end of the conversation; everything else stays byte by byte.
+    let without_marks =
+        |request: &RecordedRequest| String::from_utf8_lossy(&request.body).replace(",\"cache_control\":{\"type\":\"ephemeral\"}", "");
+    let start = |body: &str| body.find("\"messages\":[").unwrap();
+    let mut compared = 0;
+    for request in &children {
+        let next = children
+            .iter()
+            .find(|other| other.task() == request.task() && other.turn() == request.turn() + 1 && same_session(other, request));
+        let Some(next) = next else { continue };
+        let (first, second) = (without_marks(request), without_marks(next));
+        assert_eq!(first[..start(&first)], second[..start(&second)]);
+        // Up to the end of the last message's content.
+        let end = first.rfind("]}]").unwrap();
+        assert!(second.starts_with(&first[..end]), "{first}\n---\n{second}");
+        compared += 1;
+    }
+    assert!(compared >= 3 * 2 * 3, "{compared}");
+}
+
+/// Sessions with equal tasks are told apart by the beginning of their history only; equal ones are interchangeable.
+fn same_session(one: &RecordedRequest, other: &RecordedRequest) -> bool {
+    one.json["messages"][0] == other.json["messages"][0]
 }

@@ -12,6 +12,7 @@ mod demo;
 mod examples;
 mod imports;
 mod jobs;
+mod lending;
 mod local_agents;
 mod memory;
 mod messages;

@@ -19,6 +19,7 @@ use zapmyco::subagents::profiles::profile::MemoryScope;
 use zapmyco::tools::toolset::{SessionTools, build};
 
 use crate::support::Home;
+use crate::support::provider::{Answer, Provider};
 
 fn open(home: &Home, name: &str, scope: MemoryScope) -> Result<Memory, MemoryError> {
     Memory::open(name, scope, &Layout::new(home.root()), &home.project())
@@ -300,4 +301,54 @@ async fn an_index_that_became_too_long_is_named_in_the_answer() {
     let other = child.write(memory.folder().join("long.md"), &"x\n".repeat(500)).await.unwrap();
     assert!(!other.contains("Shorten"), "only the index has a limit: {other}");
     assert!(!child.write(&index, "- one\n").await.unwrap().contains("Shorten"));
+}
+
+fn provider_run(home: &Home, provider: &Provider, arguments: &[&str]) -> crate::support::Finished {
+    let mut command = home.command();
+    provider.configure(&mut command);
+    crate::support::finish(command.arg("run").args(arguments))
+}
+
+/// R275, R276: with the setting, main sessions of a project have a memory below the root, of the same four types and index
+/// rule, written without approval; children are told nothing of it.
+#[test]
+fn main_sessions_have_a_memory_for_each_project() {
+    let home = Home::new();
+    std::fs::create_dir_all(home.project().join(".git")).unwrap();
+    std::fs::create_dir_all(home.project().join("sub")).unwrap();
+    std::fs::write(home.root().join("settings.toml"), "[memory]\nmain = true\n").unwrap();
+    let provider = Provider::with(|request| {
+        let memory = request.texts("user").into_iter().find(|text| text.starts_with("<context name=\"memory\""));
+        match (request.task().as_str(), request.turn(), memory) {
+            ("PARENT first", 0, Some(memory)) => {
+                let folder = memory.split('`').nth(1).unwrap().to_owned();
+                Answer::new()
+                    .and_call("w", "Write", json!({"file_path": format!("{folder}/MEMORY.md"), "content": "- [tests](t.md): KEEP THIS\n"}))
+                    .and_call("a", "Agent", json!({"description": "d", "prompt": "CHILD"}))
+            }
+            (_, _, None) if request.task().starts_with("PARENT") => Answer::text("no memory"),
+            _ => Answer::text("ok"),
+        }
+    });
+    let first = provider_run(&home, &provider, &["PARENT first"]);
+    assert_eq!((first.code, first.stdout.as_str()), (0, "ok\n"), "{}", first.stderr);
+    let told = |task: &str| -> Option<String> {
+        let requests = provider.requests();
+        let request = requests.iter().find(|request| request.task() == task)?;
+        request.texts("user").into_iter().find(|text| text.starts_with("<context name=\"memory\""))
+    };
+    let text = told("PARENT first").unwrap();
+    for part in ["`user`", "`feedback`", "`project`", "`reference`", "only an index", "first 200 lines"] {
+        assert!(text.contains(part), "{part}: {text}");
+    }
+    assert_eq!(told("CHILD"), None);
+    assert!(!provider.requests().iter().any(|request| request.task() == "CHILD" && request.system().contains("# Memory")));
+    let folders: Vec<_> = std::fs::read_dir(home.root().join("projects")).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+    assert!(folders.len() == 1 && folders[0].to_str().unwrap().starts_with("project-"), "{folders:?}");
+    let mut command = home.command_in(&home.project().join("sub"));
+    provider.configure(&mut command);
+    assert_eq!(crate::support::finish(command.args(["run", "PARENT again"])).code, 0);
+    assert!(told("PARENT again").unwrap().contains("KEEP THIS"), "all folders of a repository share it");
+    std::fs::write(home.root().join("settings.toml"), "[memory]\nmain = true\nuse = false\n").unwrap();
+    assert_eq!(provider_run(&home, &provider, &["PARENT off"]).stdout, "no memory\n");
 }

@@ -164,6 +164,12 @@ impl ToolBox {
         self.tools.iter().map(|tool| tool.spec().declaration.name.clone()).collect()
     }
 
+    /// The same box with further tools.
+    pub fn with(mut self, more: Vec<Arc<dyn Tool>>) -> Self {
+        self.tools.extend(more);
+        Self::new(self.tools)
+    }
+
     /// The same box with each tool replaced by what `change` makes of it; names stay as they are.
     pub fn mapped(self, change: impl FnMut(Arc<dyn Tool>) -> Arc<dyn Tool>) -> Self {
         Self::new(self.tools.into_iter().map(change).collect())

@@ -24,11 +24,12 @@ use crate::permissions::approval::Unattended;
 use crate::permissions::decide::Policy;
 use crate::skills::{Library, View};
 use crate::store::{SessionRow, Store};
-use crate::subagents::child::{ChildTools, LocalParts, skills_message};
+use crate::subagents::child::{ChildTools, LocalParts, MEMORY_CONTEXT, skills_message};
 use crate::subagents::delegation::{Delegation, DelegationParts};
 use crate::subagents::folders::JobError;
 use crate::subagents::handover::{ChildSettings, HandoverError, ModeReader};
 use crate::subagents::in_process::AgentError;
+use crate::subagents::memory::{Memory, MemorySettings};
 use crate::subagents::profiles::parse::CommandLineProfilesError;
 use crate::subagents::replies::ReplyLine;
 use crate::supervisor::launch::Launcher;
@@ -101,9 +102,15 @@ impl App {
         let (id, stored) = self.session_id(&store, &request).await?;
         let lock = self.lock_session(&id)?;
         let inbox = Inbox::new(self.limits.inbox_capacity);
-        let policy = Arc::new(self.policy()?);
-        let costs = self.costs(chosen)?;
         let Gathered { mut context, mut notices } = self.instructions();
+        let memory = self.main_memory(request.role, &mut notices)?;
+        context.extend(memory.as_ref().map(|memory| instructions::framed(MEMORY_CONTEXT, "", &memory.prompt())));
+        let policy = self.policy()?;
+        let policy = Arc::new(match &memory {
+            Some(memory) => policy.with_memory(memory.folder()),
+            None => policy,
+        });
+        let costs = self.costs(chosen)?;
         let shelf = self.shelf(request.role, &mut notices)?;
         context.extend(shelf.as_ref().map(|shelf| skills_message(&shelf.list)));
         let local = match request.role {
@@ -124,6 +131,10 @@ impl App {
             tools.delegation.push(Arc::new(SendMessageTool::new(delegation.clone())));
         }
         let toolbox = toolset::build(request.role, tools, &policy);
+        let toolbox = match &memory {
+            Some(memory) => memory.guard(toolbox, &[]),
+            None => toolbox,
+        };
         let prefix = self.prefix(chosen, &request, &toolbox);
         let parts = SessionParts {
             id: id.clone(),
@@ -249,6 +260,7 @@ impl App {
             selection: selection_of(chosen),
             models: Arc::new(self.child_models(chosen).map_err(AppError::Settings)?),
             skills: library.clone(),
+            servers: None,
             toolbox: Arc::new(move |wanted: &ChildTools<'_>| child_tools(wanted, library.as_ref(), &web)),
             context: context.to_vec(),
             facts: self.facts(chosen),
@@ -327,6 +339,21 @@ impl Shelf {
 }
 
 impl App {
+    /// R276; children have memories of their own or none (R275).
+    fn main_memory(&self, role: Role, notices: &mut Vec<String>) -> Result<Option<Memory>, OpenError> {
+        let settings: MemorySettings = self.settings.section("memory").map_err(AppError::Settings)?.unwrap_or_default();
+        if role != Role::Main || !settings.on_in_main() {
+            return Ok(None);
+        }
+        match Memory::open_main(&self.layout, &self.cwd) {
+            Ok(memory) => Ok(Some(memory)),
+            Err(error) => {
+                notices.push(format!("this session runs without its memory: {error}"));
+                Ok(None)
+            }
+        }
+    }
+
     /// What is wrong with a skill's file is a notice.
     fn shelf(&self, role: Role, notices: &mut Vec<String>) -> Result<Option<Shelf>, OpenError> {
         let library = self.skills().map_err(AppError::Settings)?;

@@ -18,9 +18,7 @@ use crate::subagents::profiles::edit::{self, Change, EditError};
 use crate::subagents::profiles::model_choice::{self, AgentSettings, ModelSelection, Reason, Situation, Wish};
 use crate::subagents::profiles::profile::Field;
 use crate::subagents::profiles::tool_policy::{self, ChildRole, Surroundings};
-use crate::subagents::profiles::{
-    Catalog, Code, Definition, Diagnostic, Level, Profile, Severity, Sources, ToolSelection, parse, places, state_file,
-};
+use crate::subagents::profiles::{Catalog, Code, Definition, Diagnostic, Level, Profile, Severity, Sources, parse, places, state_file};
 
 /// Profiles of agents: what there is, what it means, whether it is sound
 #[derive(Args, Clone, Debug)]
@@ -244,43 +242,28 @@ fn entry(catalog: &Catalog, definition: &Definition) -> Value {
     })
 }
 
-/// What a profile resolves to, outside any session: the standard tools, the servers it names, the configured model.
+/// What a profile resolves to, outside any session: the standard tools, no servers, the configured model.
 pub struct Resolved {
     pub tools: Result<tool_policy::ToolGrant, String>,
     pub model: Result<(ModelSelection, &'static str), String>,
 }
 
 fn resolve(place: &Place, catalog: &Catalog, profile: &Profile) -> Result<Resolved, CommandError> {
-    let parent = assumed_tools(profile);
-    let servers: Vec<String> = profile.mcp_servers.iter().flatten().map(|server| server.name().to_owned()).collect();
+    let own: AgentSettings = place.settings()?.section("agents").map_err(|error| settings_error(&error))?.unwrap_or_default();
+    let parent = tool_policy::standard_tools();
     let around = Surroundings {
         parent: &parent,
-        connected_servers: &servers,
+        connected_servers: &[],
         disallowed: &[],
         allowed: None,
         skills: true,
+        skills_inherit: own.skills_inherit_tools,
         memory: true,
         role: ChildRole::Local,
         embedded_search: false,
     };
     let tools = tool_policy::grant(profile, &around).map_err(|error| error.to_string());
     Ok(Resolved { tools, model: resolve_model(place, catalog, profile)? })
-}
-
-/// The standard tools, and those of servers that the profile names: whether a server has them is known in a session only.
-fn assumed_tools(profile: &Profile) -> Vec<tool_policy::ParentTool> {
-    let (ToolSelection::Only(entries) | ToolSelection::Inherit(entries)) = &profile.tools;
-    let named = profile.mcp_servers.iter().flatten().map(|server| format!("mcp__{}", tool_policy::server_part(server.name())));
-    let written = entries.iter().map(|entry| entry.name.clone()).filter(|name| tool_policy::is_mcp(name));
-    let mut tools = tool_policy::standard_tools();
-    for name in written.chain(named) {
-        let is_whole_server = name.matches("__").count() == 1;
-        let name = if is_whole_server { format!("{name}__*") } else { name };
-        if !tools.iter().any(|tool| tool.name == name) {
-            tools.push(tool_policy::ParentTool { name, aliases: Vec::new() });
-        }
-    }
-    tools
 }
 
 fn resolve_model(

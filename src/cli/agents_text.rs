@@ -153,7 +153,7 @@ fn fields(profile: &Profile) -> Vec<(Field, String)> {
     add(Field::Skills, profile.skills.as_ref().map(|skills| list(skills)));
     let servers = profile.mcp_servers.as_ref().map(|servers| servers.iter().map(|server| server.name().to_owned()).collect::<Vec<_>>());
     add(Field::McpServers, servers.map(|servers| list(&servers)));
-    let mode = if profile.is_built_in_explore() { "yolo, held to reading" } else { "inherited" };
+    let mode = if profile.is_held_to_reading() { "yolo, held to reading" } else { "inherited" };
     add(Field::PermissionMode, Some(profile.permission_mode.map_or(mode, |mode| mode.as_str()).to_owned()));
     add(Field::Memory, profile.memory.map(|scope| scope.as_str().to_owned()));
     add(Field::MaxTurns, profile.max_turns.map(|turns| turns.to_string()));

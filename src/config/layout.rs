@@ -47,6 +47,11 @@ impl Layout {
         self.root.join("agent-memory")
     }
 
+    /// Memory of the main sessions of one project (R276).
+    pub fn project_memory(&self, project: &str) -> PathBuf {
+        self.root.join("projects").join(project).join("memory")
+    }
+
     /// Which user profiles are disabled, and model choices for built-in and plugin profiles (R68).
     pub fn agents_state(&self) -> PathBuf {
         self.root.join("v2/agents-state.json")

@@ -38,8 +38,11 @@ pub const SECTIONS: &[KnownSection] = &[
         ])),
     },
     KnownSection { key: "permissions", shape: Shape::Fields(&[("allow", Shape::Value), ("ask", Shape::Value), ("deny", Shape::Value)]) },
-    KnownSection { key: "agents", shape: Shape::Fields(&[("models", Shape::Named(&Shape::Value))]) },
-    KnownSection { key: "memory", shape: Shape::Fields(&[("enabled", Shape::Value), ("use", Shape::Value)]) },
+    KnownSection {
+        key: "agents",
+        shape: Shape::Fields(&[("models", Shape::Named(&Shape::Value)), ("skills_inherit_tools", Shape::Value)]),
+    },
+    KnownSection { key: "memory", shape: Shape::Fields(&[("enabled", Shape::Value), ("use", Shape::Value), ("main", Shape::Value)]) },
     KnownSection { key: "skills", shape: Shape::Fields(&[("refused_in_children", Shape::Value)]) },
     KnownSection {
         key: "budget",

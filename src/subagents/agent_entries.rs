@@ -231,7 +231,7 @@ fn completed_event(agent: &LocalAgent, end: &LocalEnd) -> EventKind {
         tool_name: "Agent".to_owned(),
         task_kind: "subagent".to_owned(),
         child_session_id: agent.session.clone(),
-        description: agent.description.clone(),
+        description: agent.title(),
         status: end.cause.notice_word(JobKind::LocalAgent).to_owned(),
         started_at: end.started_at,
         completed_at: end.ended_at,

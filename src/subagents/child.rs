@@ -9,8 +9,8 @@ use super::in_process::AgentError;
 use super::local::LocalAgent;
 use super::memory::{Memory, MemorySettings};
 use super::profiles::model_choice::{self, AgentSettings, ModelChoice, ModelChoiceError, ModelSelection, Situation};
-use super::profiles::tool_policy::{self, ChildRole, NarrowingRule, ParentTool, Surroundings, ToolGrant};
-use super::profiles::{Catalog, ChildMode, Level, LiveCatalog, Profile};
+use super::profiles::tool_policy::{self, ChildRole, NarrowingRule, ParentTool, Surroundings, ToolGrant, ToolPolicyError};
+use super::profiles::{Catalog, ChildMode, Level, LiveCatalog, McpServer, Profile};
 use super::uplink::Uplink;
 use crate::agent::Role;
 use crate::agent::budget::Budget;
@@ -21,6 +21,7 @@ use crate::agent::prompt::{EnvironmentFacts, child_prompt};
 use crate::agent::session::{Session, SessionParts};
 use crate::agent::tool::ToolBox;
 use crate::config::Limits;
+use crate::mcp::{Loan, McpServers, Server, ServerState};
 use crate::models::prices::{Prices, Usd};
 use crate::models::{Model, Prefix};
 use crate::permissions::Mode;
@@ -47,6 +48,8 @@ pub struct LocalParts {
     pub memory: MemorySettings,
     /// `None`: this session has no skills.
     pub skills: Option<Library>,
+    /// The session's servers; `None`: it has no connections at all.
+    pub servers: Option<LentServers>,
     /// Model requests of the run that a flag allows; children get no more.
     pub max_turns: Option<u32>,
     /// What the session shares with all its children; `None`: no limit.
@@ -56,6 +59,14 @@ pub struct LocalParts {
     pub prices: Arc<Prices>,
     /// Observers of the parent see the children's text (R322).
     pub forward_text: bool,
+}
+
+/// The servers of a session, for its children.
+#[derive(Clone)]
+pub struct LentServers {
+    pub servers: Arc<dyn McpServers>,
+    /// No child ever sees these (R138).
+    pub hidden: Arc<Vec<String>>,
 }
 
 /// Opens another model than the parent's.
@@ -108,6 +119,9 @@ const PREFIXES_MAX: usize = 64;
 const INSTRUCTIONS: &str = "<context name=\"instructions\"";
 const GIT: &str = "<context name=\"git\"";
 const SKILLS: &str = "<context name=\"skills\"";
+const MEMORY: &str = "<context name=\"memory\"";
+/// The name of the message with a main session's memory.
+pub const MEMORY_CONTEXT: &str = "memory";
 /// Bytes of the skills that stand before a task.
 const PRELOADED_MAX: usize = 200_000;
 
@@ -144,18 +158,59 @@ impl Nursery {
         Ok(Blueprint { profile, grant, choice, model, warnings })
     }
 
+    /// From what the parent has now, servers included (R93).
     pub(crate) fn grant(&self, delegation: &Delegation, profile: &Profile) -> Result<ToolGrant, AgentError> {
+        let mut parent = self.tools(delegation).to_vec();
+        let mut connected: Vec<String> = Vec::new();
+        let mut about_names = Vec::new();
+        if let Some(loan) = self.loan(profile) {
+            let (tools, clashes) = loan.exposed();
+            parent.extend(tools.iter().map(|tool| ParentTool { name: tool.spec().declaration.name.clone(), aliases: Vec::new() }));
+            about_names = clashes;
+            let is_connected = |server: &Server| server.state == ServerState::Connected;
+            connected = loan.servers().into_iter().filter(is_connected).map(|server| server.name).collect();
+        }
         let around = Surroundings {
-            parent: self.tools(delegation),
-            connected_servers: &[],
+            parent: &parent,
+            connected_servers: &connected,
             disallowed: &[],
             allowed: None,
             skills: self.parts.skills.is_some(),
             memory: self.parts.memory.on(),
+            skills_inherit: self.parts.settings.skills_inherit_tools,
             role: ChildRole::Local,
             embedded_search: false,
         };
-        Ok(tool_policy::grant(profile, &around)?)
+        let mut grant = match tool_policy::grant(profile, &around) {
+            Err(ToolPolicyError::ServerNotConnected { servers }) if self.parts.servers.is_none() => {
+                return Err(AgentError::NoServers { profile: profile.name.clone(), servers: servers.join(", ") });
+            }
+            granted => granted?,
+        };
+        grant.warnings.extend(about_names);
+        for server in profile.mcp_servers.iter().flatten() {
+            if let McpServer::Inline { name, .. } = server {
+                grant
+                    .warnings
+                    .push(format!("the MCP server {name} that the profile defines was not started: zapmyco cannot start servers yet"));
+            }
+        }
+        Ok(grant)
+    }
+
+    /// What a child of this profile borrows of the session's servers.
+    fn loan(&self, profile: &Profile) -> Option<Loan> {
+        let LentServers { servers, hidden } = self.parts.servers.clone()?;
+        let scope = profile.mcp_servers.as_ref().map(|named| named.iter().map(|server| server.name().to_owned()).collect());
+        Some(Loan::new(servers, hidden, scope))
+    }
+
+    /// R135: a server that is just being connected is waited for.
+    pub(crate) async fn servers_settled(&self, profile: &Profile) {
+        let named: Vec<String> = profile.mcp_servers.iter().flatten().map(|server| server.name().to_owned()).collect();
+        if let Some(loan) = self.loan(profile).filter(|_| !named.is_empty()) {
+            loan.settled(&named).await;
+        }
     }
 
     /// The memory of a profile (R264), and why it has none when it should have one.
@@ -268,7 +323,8 @@ impl Nursery {
             local: None,
         });
         let wanted = ChildTools { delegation: &shells, policy: &policy, agent: Some(agent), parent_inbox: registry.inbox() };
-        let mut toolbox = (self.parts.toolbox)(&wanted).filtered(|spec| grant.tools.contains(&spec.declaration.name));
+        let borrowed = self.loan(&agent.profile).map(|loan| loan.exposed().0).unwrap_or_default();
+        let mut toolbox = (self.parts.toolbox)(&wanted).with(borrowed).filtered(|spec| grant.tools.contains(&spec.declaration.name));
         let mut notes = None;
         if let Some(memory) = memory {
             toolbox = memory.guard(toolbox, &grant.memory_only);
@@ -303,7 +359,7 @@ impl Nursery {
         Ok(OpenChild { session, shells, inbox })
     }
 
-    /// R44, R45, R81, R284, R285: never wider than the parent now; the built-in Explore is held to reading in code.
+    /// R44, R45, R81, R284, R285: never wider than the parent now; the built-in Explore and Plan are held to reading in code.
     fn policy(&self, profile: &Profile, narrowing: &[NarrowingRule], cwd: PathBuf) -> Result<Policy, AgentError> {
         let inherited = self.parts.policy.rules();
         let rule = |tool: &str, scope: &str| {
@@ -316,8 +372,8 @@ impl Nursery {
                 deny.push(rule(tool, scope)?);
             }
         }
-        let is_explore = profile.is_built_in_explore();
-        let rules = if is_explore {
+        let reads_only = profile.is_held_to_reading();
+        let rules = if reads_only {
             RuleSet { deny, ..RuleSet::default() }
         } else {
             RuleSet { allow: inherited.allow.clone(), ask: inherited.ask.clone(), deny }
@@ -325,7 +381,7 @@ impl Nursery {
         // A project's file cannot set a mode: dropped when it is read, and here again.
         let own_mode = profile.permission_mode.filter(|_| profile.origin.level != Level::Project);
         let mode = match own_mode {
-            _ if is_explore => Mode::Yolo,
+            _ if reads_only => Mode::Yolo,
             Some(ChildMode::Plan) => Mode::Plan,
             Some(ChildMode::Auto) => Mode::AcceptEdits,
             // Capped by the parent's at every call.
@@ -341,7 +397,7 @@ impl Nursery {
                 policy = policy.only_matching(tool, scopes);
             }
         }
-        if is_explore {
+        if reads_only {
             return Ok(policy.held_to_reading());
         }
         let parent = Arc::clone(&self.parts.policy);
@@ -369,8 +425,8 @@ impl Nursery {
         let wanted = |text: &&String| {
             let instructions = text.starts_with(INSTRUCTIONS) && !profile.inject_agents_md;
             let git = text.starts_with(GIT) && profile.is_built_in_explore();
-            // A child's own skills follow.
-            !instructions && !git && !text.starts_with(SKILLS)
+            // A child's own skills follow; its own memory stands in its prompt, and the main session's is none of it (R275).
+            !instructions && !git && !text.starts_with(SKILLS) && !text.starts_with(MEMORY)
         };
         self.parts.context.iter().filter(wanted).cloned().collect()
     }

@@ -29,7 +29,6 @@ use crate::models::Usage;
 use crate::models::prices::Bill;
 use crate::permissions::rules::RuleError;
 use crate::supervisor::record::Requester;
-use crate::text::units::one_line;
 
 /// What the tool `Agent` is called with.
 #[derive(Clone, Debug)]
@@ -67,6 +66,10 @@ pub enum AgentError {
     Denied { agent_type: String, rule: String, available: String },
     #[error(transparent)]
     Tools(#[from] ToolPolicyError),
+    #[error(
+        "Required MCP server is not connected: {servers}; zapmyco has no connections to MCP servers yet, so an agent of '{profile}' cannot be started: take `mcpServers` out of the profile, or use another one"
+    )]
+    NoServers { profile: String, servers: String },
     #[error(transparent)]
     Model(#[from] ModelChoiceError),
     #[error(
@@ -97,6 +100,7 @@ impl AgentError {
             Self::Unavailable | Self::OneLevel | Self::Denied { .. } => "agent_subagent_unavailable",
             Self::Type(_) | Self::TypeRequired { .. } => "agent_unknown_type",
             Self::Tools(_)
+            | Self::NoServers { .. }
             | Self::Model(_)
             | Self::Scope { .. }
             | Self::Session(_)
@@ -160,8 +164,8 @@ impl Host {
             *sums.by_model.entry(model.clone()).or_default() += *usage;
         }
         sums.bill.join(session.bill());
-        // What the built-in Explore is refused is its nature, not work that was not done.
-        let by_nature = agent.profile.is_built_in_explore();
+        // What a built-in that only reads is refused is its nature, not work that was not done.
+        let by_nature = agent.profile.is_held_to_reading();
         let denials = session.denials().into_iter().map(|denial| Denial {
             tool_use_id: agent.mirrored_call(&denial.tool_use_id),
             succeeded_later: denial.succeeded_later || by_nature,
@@ -342,6 +346,7 @@ impl Delegation {
     async fn start_agent(&self, host: &Arc<Host>, call: AgentCall, link: CancellationToken) -> Result<Arc<LocalAgent>, AgentError> {
         let catalog = host.nursery.catalog().await?;
         let profile = self.profile_for(&catalog, call.agent_type.as_deref())?;
+        host.nursery.servers_settled(&profile).await;
         let blueprint = host.nursery.blueprint(self, &catalog, profile, None)?;
         let background = call.background || blueprint.profile.background;
         let (memory, mut warnings) = host.nursery.memory(self, &blueprint.profile).await;
@@ -356,7 +361,7 @@ impl Delegation {
                 id,
                 parent: starter.session.clone(),
                 profile: Arc::clone(&blueprint.profile),
-                description: one_line(&call.description, DESCRIPTION_MAX),
+                description: call.description,
                 prompt: call.prompt.clone(),
                 call_id: call.call_id,
                 cwd: starter.cwd.clone(),
@@ -616,9 +621,6 @@ impl Delegation {
         self.inner.registry.conclude_agent(agent, &end).await;
     }
 }
-
-/// Characters of a description that are kept (R11).
-const DESCRIPTION_MAX: usize = 200;
 
 /// The first turn, and one more for whatever came meanwhile. Nothing that was accepted is lost: the inbox is closed only
 /// when it is empty (R208).

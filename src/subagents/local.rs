@@ -21,6 +21,7 @@ use crate::config::layout::JobFolder;
 use crate::ids::{JobId, SessionId};
 use crate::models::Usage;
 use crate::supervisor::record::Requester;
+use crate::text::units::one_line;
 
 /// One local agent. Shared by the registry, its run and whoever talks to it.
 pub struct LocalAgent {
@@ -30,6 +31,7 @@ pub struct LocalAgent {
     pub parent: SessionId,
     /// As it was at the first run (R214).
     pub profile: Arc<Profile>,
+    /// Whole; [`LocalAgent::title`] is what is shown.
     pub description: String,
     pub prompt: String,
     /// The parent's call that started it.
@@ -127,6 +129,8 @@ struct Found {
     pieces: Vec<String>,
 }
 
+/// Characters of a title.
+const TITLE_MAX: usize = 200;
 /// Bytes of found text kept in memory.
 const FOUND_MAX: usize = 64 * 1024;
 
@@ -186,6 +190,11 @@ impl LocalAgent {
         &self.profile.name
     }
 
+    /// The description as every interface shows it: one line, bounded (R11).
+    pub fn title(&self) -> String {
+        one_line(&self.description, TITLE_MAX)
+    }
+
     pub fn status(&self) -> AgentStatus {
         self.live().status
     }
@@ -236,7 +245,7 @@ impl LocalAgent {
         Box::new(SubagentOrigin {
             agent_id: self.id.clone(),
             agent_type: self.profile.name.clone(),
-            description: self.description.clone(),
+            description: self.title(),
             background: self.is_background(),
             child_session_id: self.session.clone(),
             parent_tool_call_id: self.call_id.clone(),

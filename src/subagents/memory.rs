@@ -28,18 +28,28 @@ pub struct MemorySettings {
     pub enabled: bool,
     #[serde(rename = "use")]
     pub used: bool,
+    /// Main sessions have a memory for each project too (R276).
+    pub main: bool,
 }
 
 /// An opened memory folder.
 #[derive(Clone, Debug)]
 pub struct Memory {
-    scope: MemoryScope,
+    owner: Owner,
     /// Every link followed.
     folder: PathBuf,
     warnings: Vec<String>,
 }
 
-/// Why a profile has no memory in this run.
+/// Whose memory it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Owner {
+    Profile(MemoryScope),
+    /// The main sessions of one project; never given to children (R275).
+    Main,
+}
+
+/// Why there is no memory in this run.
 #[derive(Debug, thiserror::Error)]
 pub enum MemoryError {
     #[error("cannot make the memory folder: {0}")]
@@ -60,13 +70,17 @@ const NAME_MAX: usize = 100;
 
 impl Default for MemorySettings {
     fn default() -> Self {
-        Self { enabled: true, used: true }
+        Self { enabled: true, used: true, main: false }
     }
 }
 
 impl MemorySettings {
     pub fn on(self) -> bool {
         self.enabled && self.used
+    }
+
+    pub fn on_in_main(self) -> bool {
+        self.on() && self.main
     }
 }
 
@@ -103,7 +117,15 @@ impl Memory {
         {
             warnings.push(format!("{} is not in the repository's private ignore list: {error}", base.display()));
         }
-        Ok(Self { scope, folder: real, warnings })
+        Ok(Self { owner: Owner::Profile(scope), folder: real, warnings })
+    }
+
+    /// The memory of the main sessions of a project: the repository's root stands for all folders in it (R276). Blocking.
+    pub fn open_main(layout: &Layout, cwd: &Path) -> Result<Self, MemoryError> {
+        let project = repository_root(cwd).unwrap_or(cwd);
+        let folder = layout.project_memory(&project_name(project));
+        files::create_private_folder(&folder)?;
+        Ok(Self { owner: Owner::Main, folder: followed(&folder), warnings: Vec::new() })
     }
 
     /// Absolute, every link followed.
@@ -164,12 +186,13 @@ impl Memory {
     }
 
     fn how_to(&self) -> String {
-        let shared = match self.scope {
-            MemoryScope::User => "It belongs to the user and is the same in all projects: keep what holds everywhere.",
-            MemoryScope::Project => {
+        let shared = match self.owner {
+            Owner::Main => "It belongs to the user's work on this project, on this machine: keep what helps in a later session.",
+            Owner::Profile(MemoryScope::User) => "It belongs to the user and is the same in all projects: keep what holds everywhere.",
+            Owner::Profile(MemoryScope::Project) => {
                 "It is shared with everybody who works on this project, through version control: keep what holds for all of them, and nothing private."
             }
-            MemoryScope::Local => "It belongs to this project on this machine and is not shared: keep what holds here.",
+            Owner::Profile(MemoryScope::Local) => "It belongs to this project on this machine and is not shared: keep what holds here.",
         };
         format!(
             "# Memory\n\n\
@@ -225,6 +248,16 @@ pub fn folder_name(profile: &str) -> String {
     }
     let digest = Sha256::digest(profile.as_bytes());
     let hash: String = digest.iter().take(4).map(|byte| format!("{byte:02x}")).collect();
+    format!("{name}-{hash}")
+}
+
+/// A name a person recognises, with a hash of the whole path: projects of one name do not share a memory (R276).
+fn project_name(project: &Path) -> String {
+    let readable: String = project.file_name().unwrap_or_default().to_string_lossy().into_owned();
+    let plain: String = readable.chars().map(|c| if c.is_ascii_alphanumeric() || matches!(c, '_' | '-') { c } else { '-' }).collect();
+    let name: String = plain.chars().take(NAME_MAX).collect();
+    let digest = Sha256::digest(project.as_os_str().as_encoded_bytes());
+    let hash: String = digest.iter().take(8).map(|byte| format!("{byte:02x}")).collect();
     format!("{name}-{hash}")
 }
 

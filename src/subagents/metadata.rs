@@ -48,7 +48,7 @@ pub struct Metadata {
     /// The model that is used, and where it came from. A one-off model is not written (R317).
     pub model: Option<ModelSelection>,
     pub model_origin: String,
-    /// How reading only is enforced, for the built-in Explore (R47).
+    /// How reading only is enforced, for the built-in Explore and Plan (R47).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub read_only_enforcement: Option<String>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -123,7 +123,7 @@ impl Metadata {
             tools: agent.tools.clone(),
             model: (agent.model_origin != ONE_OFF).then(|| agent.model.clone()),
             model_origin: agent.model_origin.clone(),
-            read_only_enforcement: agent.profile.is_built_in_explore().then(|| "command analysis".to_owned()),
+            read_only_enforcement: agent.profile.is_held_to_reading().then(|| "command analysis".to_owned()),
             warnings: agent.warnings.clone(),
             run: agent.run(),
             resumed_at: (agent.run() > 1).then(|| agent.started_at()),
@@ -216,7 +216,8 @@ pub(crate) fn create(agent: &LocalAgent, workspace: &Path) -> Result<(), FileErr
 pub(crate) fn finish(agent: &LocalAgent, workspace: &Path, end: &LocalEnd) -> Result<(), FileError> {
     let text = output_text(end);
     files::replace(&agent.folder.agent_output(), text.as_bytes(), Sync::Process)?;
-    files::replace(&agent.folder.agent_task_output(), text.as_bytes(), Sync::Process)?;
+    // One file under both names: with many agents, files are what an end costs most.
+    files::replace_by_name_of(&agent.folder.agent_task_output(), &agent.folder.agent_output())?;
     Metadata::of(agent, workspace).with_end(end).write(&agent.folder)
 }
 

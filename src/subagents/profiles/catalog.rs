@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use super::matching::{self, Candidate, MatchError};
 use super::parse::{self, Parsed};
 use super::places::{self, Found, Stamp};
-use super::profile::{EXPLORE, GENERAL_PURPOSE, Level, Origin, Profile};
+use super::profile::{EXPLORE, GENERAL_PURPOSE, Level, Origin, PLAN, Profile};
 use super::state_file::{self, AgentsState};
 use crate::config::layout::{self, Layout, ProjectLayout};
 use crate::frontmatter::{Code, Diagnostic, Severity};
@@ -287,9 +287,9 @@ pub fn parse_file(path: &Path, level: Level, plugin: Option<String>, trusted: bo
     }
 }
 
-/// The profiles that always exist (R40).
+/// The profiles that always exist (R40, R54).
 pub fn built_in() -> Vec<Parsed> {
-    [include_str!("builtin/general-purpose.md"), include_str!("builtin/explore.md")]
+    [include_str!("builtin/general-purpose.md"), include_str!("builtin/explore.md"), include_str!("builtin/plan.md")]
         .into_iter()
         .map(|text| parse::parse(text, Origin { level: Level::BuiltIn, path: None, plugin: None }, true))
         .collect()
@@ -338,7 +338,7 @@ impl Catalog {
         for (name, definition) in &self.definitions {
             let profile = &definition.profile;
             let short = profile.bare_name();
-            let is_taken = [GENERAL_PURPOSE, EXPLORE].contains(&short) || self.definitions.contains_key(short);
+            let is_taken = [GENERAL_PURPOSE, EXPLORE, PLAN].contains(&short) || self.definitions.contains_key(short);
             let is_alias = profile.origin.level == Level::Plugin && bare.get(short) == Some(&1) && !is_taken;
             candidates.push(Candidate { name: name.clone(), aliases: if is_alias { vec![short.to_owned()] } else { Vec::new() } });
         }

@@ -15,6 +15,8 @@ pub struct AgentSettings {
     /// What the names `sonnet`, `opus`, `haiku` (or any other bare name) in profiles mean here: `provider/model` or
     /// `provider/model$level` (R107).
     pub models: BTreeMap<String, String>,
+    /// A profile with `skills` and without `tools` inherits the tools of its parent too (R94).
+    pub skills_inherit_tools: bool,
 }
 
 /// A model of a provider with a reasoning level.
@@ -386,7 +388,7 @@ mod tests {
     #[test]
     fn names_of_other_programs_inherit_unless_mapped() {
         let turn = selection("t/t");
-        let mapped = AgentSettings { models: [("haiku".to_owned(), "zai/air$low".to_owned())].into() };
+        let mapped = AgentSettings { models: [("haiku".to_owned(), "zai/air$low".to_owned())].into(), ..AgentSettings::default() };
         for (word, settings, expected) in [
             ("inherit", AgentSettings::default(), "t/t"),
             ("main", AgentSettings::default(), "t/t"),

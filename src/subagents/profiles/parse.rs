@@ -519,6 +519,11 @@ impl Reader {
                 _ => self.invalid(Code::InvalidMcpServers, Severity::Warning, Field::McpServers, "names of servers as texts"),
             }
         }
+        if servers.iter().any(|server| matches!(server, McpServer::Named(_))) {
+            self.not_supported(Field::McpServers, "there are no connections to MCP servers, so the agent cannot be started");
+        } else if !servers.is_empty() {
+            self.not_supported(Field::McpServers, "servers of profiles are not started");
+        }
         Some(servers)
     }
 
@@ -554,7 +559,13 @@ impl Reader {
             if has_skills {
                 let line = self.get(Field::Skills).map_or(1, |raw| raw.line);
                 let reason = "`skills` without `tools` gives the child the tool Skill and no other";
-                self.tell(Code::SkillsWithoutTools, Severity::Warning, line, reason, "write `tools: *` to inherit all tools as well");
+                self.tell(
+                    Code::SkillsWithoutTools,
+                    Severity::Warning,
+                    line,
+                    reason,
+                    "write `tools: *` to inherit all tools as well, or set `agents.skills_inherit_tools`",
+                );
                 return (ToolSelection::Only(Vec::new()), disallowed);
             }
             return (ToolSelection::Inherit(Vec::new()), disallowed);
@@ -599,6 +610,10 @@ impl Reader {
 
     fn tell_entry(&mut self, field: Field, line: u32, entry: &ToolEntry, list: &tool_list::ToolList) {
         match tool_policy::standing(&entry.name) {
+            tool_policy::Standing::Usable if tool_policy::is_mcp(&entry.name) && field == Field::Tools => {
+                let reason = format!("`{entry}` is a tool of an MCP server; there are no connections to such servers yet");
+                self.tell(Code::NotSupported, Severity::Warning, line, reason, "do not rely on it; remove it to silence this");
+            }
             tool_policy::Standing::Usable => {}
             tool_policy::Standing::NotForChildren if field == Field::DisallowedTools => {}
             tool_policy::Standing::NotForChildren => {
@@ -965,12 +980,13 @@ mod tests {
         }
     }
 
-    /// R42, R43, R41, R45, R52, R390
+    /// R42, R43, R41, R45, R52, R54, R390
     #[test]
     fn the_built_in_profiles_are_as_documented() {
         let built_in = super::super::catalog::built_in();
         assert!(built_in.iter().all(|parsed| parsed.diagnostics.is_empty()), "{built_in:?}");
-        let [general, explore] = built_in.iter().map(|parsed| parsed.profile.clone().unwrap()).collect::<Vec<_>>().try_into().unwrap();
+        let [general, explore, plan] =
+            built_in.iter().map(|parsed| parsed.profile.clone().unwrap()).collect::<Vec<_>>().try_into().unwrap();
         assert_eq!((general.name.as_str(), explore.name.as_str()), ("general-purpose", "Explore"));
         assert_eq!(general.tools, ToolSelection::Inherit(Vec::new()));
         assert_eq!(only(&explore), ["Bash", "Glob", "Grep", "Read", "WebFetch", "WebSearch", "TodoWrite"]);
@@ -978,6 +994,9 @@ mod tests {
         assert_eq!((general.color, explore.color), (Some(Color::Blue), Some(Color::Cyan)));
         assert!(explore.is_built_in_explore() && !general.is_built_in_explore());
         assert!(general.permission_mode.is_none() && general.prompt.contains("zapmyco"));
+        assert_eq!((plan.name.as_str(), &plan.tools, plan.inject_agents_md), ("Plan", &explore.tools, true));
+        assert!(explore.is_held_to_reading() && plan.is_held_to_reading() && !general.is_held_to_reading());
+        assert!(plan.prompt.starts_with("READ-ONLY"));
     }
 
     /// R49, R48

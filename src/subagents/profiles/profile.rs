@@ -277,15 +277,21 @@ pub enum ChildToolset {
 
 pub const GENERAL_PURPOSE: &str = "general-purpose";
 pub const EXPLORE: &str = "Explore";
+pub const PLAN: &str = "Plan";
 
 impl Profile {
-    /// The built-in `Explore`, not a replacement of it: always in mode `yolo`, held to reading in code (R40, R45, R46).
+    /// The built-in `Explore`, not a replacement of it (R40, R45).
     pub fn is_built_in_explore(&self) -> bool {
         self.origin.level == Level::BuiltIn && self.name == EXPLORE
     }
 
+    /// The built-in `Explore` or `Plan`: held to reading in code, in every mode (R46, R54).
+    pub fn is_held_to_reading(&self) -> bool {
+        self.origin.level == Level::BuiltIn && (self.name == EXPLORE || self.name == PLAN)
+    }
+
     pub fn toolset(&self) -> ChildToolset {
-        if self.is_built_in_explore() { ChildToolset::Explore } else { ChildToolset::Main }
+        if self.is_held_to_reading() { ChildToolset::Explore } else { ChildToolset::Main }
     }
 
     /// The name without its plugin.

@@ -60,7 +60,7 @@ pub fn read(path: &Path) -> (AgentsState, Vec<Diagnostic>) {
     state.built_in_models.retain(|name, _| {
         let known = name == GENERAL_PURPOSE || name == EXPLORE;
         if !known {
-            let reason = format!("`{BUILT_IN_MODELS}` names `{name}`, which is no built-in agent");
+            let reason = format!("`{BUILT_IN_MODELS}` names `{name}`; it holds for {GENERAL_PURPOSE} and {EXPLORE} only");
             notes.push(note(path, reason, "write `model` into the profile instead"));
         }
         known

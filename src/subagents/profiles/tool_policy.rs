@@ -3,6 +3,7 @@
 use serde::Serialize;
 
 use super::profile::{McpServer, Profile, ToolEntry, ToolSelection};
+use crate::mcp::names::part as server_part;
 
 /// A tool that is registered in the parent session.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -33,6 +34,8 @@ pub struct Surroundings<'a> {
     pub allowed: Option<&'a [ToolEntry]>,
     /// Skills exist in this session.
     pub skills: bool,
+    /// Naming skills takes no tools away: a setting (R94).
+    pub skills_inherit: bool,
     /// The session's memory is on (R264).
     pub memory: bool,
     pub role: ChildRole,
@@ -165,6 +168,8 @@ pub fn grant(profile: &Profile, around: &Surroundings) -> Result<ToolGrant, Tool
         around.parent.iter().filter(|tool| is_available(tool, around.role) && in_server_scope(tool, scope.as_deref())).collect();
     let asked: Vec<&ParentTool> = match &profile.tools {
         ToolSelection::Inherit(_) => candidates.clone(),
+        // No `tools` was written beside `skills`.
+        ToolSelection::Only(entries) if entries.is_empty() && around.skills_inherit => candidates.clone(),
         ToolSelection::Only(entries) => listed(profile, entries, &candidates, &mut grant)?,
     };
     let is_refused = |tool: &ParentTool| {
@@ -217,11 +222,6 @@ fn server_of(name: &str) -> Option<&str> {
     }
     let rest = name.get(5..)?;
     Some(rest.split_once("__").map_or(rest, |(server, _)| server))
-}
-
-/// Characters a server's name has inside a tool's name (R139).
-pub fn server_part(name: &str) -> String {
-    name.chars().map(|c| if c.is_ascii_alphanumeric() || matches!(c, '_' | '-') { c } else { '_' }).collect()
 }
 
 /// Whether an entry's name means this tool: a name, an alias, or a pattern of servers' tools (R76).
@@ -424,6 +424,7 @@ mod tests {
             disallowed: &[],
             allowed: None,
             skills: true,
+            skills_inherit: false,
             memory: true,
             role: ChildRole::Local,
             embedded_search: false,
@@ -522,6 +523,8 @@ mod tests {
     #[test]
     fn skills_add_the_skill_tool() {
         assert_eq!(granted("skills: [x]").tools, [RESPOND_TO_COORDINATOR, "Skill"]);
+        let inherits = granted_with("skills: [x]", |around| around.skills_inherit = true).unwrap();
+        assert_eq!(inherits.tools, granted("tools: '*'\nskills: [x]").tools, "a setting");
         let listed = granted("tools: Read, Grep, Glob, Bash\nskills: code-review");
         assert_eq!(listed.tools, ["Bash", "Glob", "Grep", "Read", RESPOND_TO_COORDINATOR, "Skill"]);
         let refused = granted("tools: Read\nskills: x\ndisallowedTools: Skill");
@@ -557,6 +560,7 @@ mod tests {
             disallowed: &[],
             allowed: None,
             skills: false,
+            skills_inherit: false,
             memory: false,
             role: ChildRole::Local,
             embedded_search: true,
