@@ -16,6 +16,7 @@ use crate::permissions::Effect;
 use crate::subagents::delegation::{Delegation, Retrieval};
 use crate::subagents::job::Job;
 use crate::subagents::output;
+use crate::text::imitation;
 use crate::text::incoming::escaped;
 use crate::text::units::one_line;
 
@@ -89,6 +90,10 @@ fn answer(retrieval: Retrieval, job: &Job) -> String {
     let mut text = shown(&stdout, each_end);
     if !stderr.is_empty() {
         text = format!("{text}\nstderr:\n{}", shown(&stderr, each_end)).trim_start_matches('\n').to_owned();
+    }
+    if kind != JobKind::Shell {
+        // Written by an agent, which repeats what it has read of strangers (R232).
+        text = imitation::marked(&text).into_owned();
     }
     // The text is data, so it cannot close its own tag.
     lines.push(format!("<output>\n{}\n</output>", text.replace("</output>", "&lt;/output&gt;")));
