@@ -4,6 +4,8 @@
 mod support;
 
 mod agent;
+mod agent_control;
+mod agent_runs;
 mod agents;
 mod budgets;
 mod cli;

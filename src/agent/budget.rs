@@ -70,6 +70,8 @@ pub enum Exceeded {
     Time {
         limit: Duration,
     },
+    /// A budget of money cannot hold a model without a known price.
+    NoPrice,
     /// The shared count cannot be read, so that nobody knows what is left.
     Unreadable,
 }
@@ -81,6 +83,7 @@ impl fmt::Display for Exceeded {
             Self::Money { used, limit } => write!(f, "{used} of {limit}"),
             Self::Turns { limit } => write!(f, "{limit} of {limit} model requests"),
             Self::Time { limit } => write!(f, "its time of {}", format_duration(*limit)),
+            Self::NoPrice => f.write_str("the price of the model is not known"),
             Self::Unreadable => f.write_str("its count cannot be read"),
         }
     }
@@ -163,7 +166,10 @@ impl Budget {
     }
 
     /// Counts one more request, unless nothing is left for it.
-    pub(crate) fn start_request(&self) -> Result<(), Exceeded> {
+    pub(crate) fn start_request(&self, model: &str) -> Result<(), Exceeded> {
+        if !self.can_hold(model) {
+            return Err(Exceeded::NoPrice);
+        }
         if let Some(exceeded) = self.time_up() {
             return Err(exceeded);
         }

@@ -19,6 +19,7 @@ use crate::agent::tool_batch::{CALL_RESULT, CallEnd};
 use crate::clock;
 use crate::config::Limits;
 use crate::ids::{JobId, SessionId};
+use crate::models::one_off::OneOff;
 use crate::models::prices::{Bill, Prices, Usd};
 use crate::models::{Model, Prefix, Usage};
 use crate::permissions::approval::Approver;
@@ -106,6 +107,8 @@ pub struct Session {
     pub(super) usage: Usage,
     pub(super) by_model: BTreeMap<String, Usage>,
     pub(super) bill: Bill,
+    /// The model of the turn under way, where it has one of its own (R314).
+    pub(super) once: Option<OneOff>,
     /// Requests that gave an answer, over all turns of this run.
     pub(super) steps: u32,
     denials: Vec<Denial>,
@@ -230,6 +233,7 @@ impl Session {
             usage: Usage::default(),
             by_model: BTreeMap::new(),
             bill: Bill::default(),
+            once: None,
             steps: 0,
             denials: Vec::new(),
             parts,

@@ -15,8 +15,9 @@ use crate::agent::session::Session;
 use crate::agent::shorten::{fair_share, shortened};
 use crate::agent::tool_batch::{Batch, Call};
 use crate::ids::JobId;
+use crate::models::one_off::OneOff;
 use crate::models::prices::Usd;
-use crate::models::{Block, Message, ModelError, ModelErrorKind, ModelEvent, Reply, Request, StopReason, ToolUse, Usage};
+use crate::models::{Block, Message, Model, ModelError, ModelErrorKind, ModelEvent, Reply, Request, StopReason, ToolUse, Usage};
 use crate::store::StoreError;
 use crate::text::incoming;
 
@@ -73,6 +74,22 @@ impl Session {
             self.announcer.show(EventKind::TurnEnded { end: end.clone() });
         }
         end
+    }
+
+    /// As [`Self::turn`], with a model for this turn alone (R314). Nothing of it stays with the session.
+    pub async fn turn_with(&mut self, input: impl Into<Delivery>, once: OneOff, cancel: &CancellationToken) -> TurnEnd {
+        self.once = Some(once);
+        let end = self.turn(input, cancel).await;
+        self.once = None;
+        end
+    }
+
+    /// The model of the turn under way, and its reasoning level.
+    fn model(&self) -> (&Arc<dyn Model>, &Option<String>) {
+        match &self.once {
+            Some(once) => (&once.model, &once.reasoning),
+            None => (&self.parts.model, &self.parts.reasoning),
+        }
     }
 
     async fn run(&mut self, input: Delivery, progress: &mut Progress, cancel: &CancellationToken) -> Result<TurnCause, StoreError> {
@@ -155,7 +172,7 @@ impl Session {
     /// One request and its answer, saved. A broken stream is never an answer: its text is kept, marked, and the turn ends.
     async fn request(&mut self, tool_use: ToolUse, progress: &mut Progress, cancel: &CancellationToken) -> Result<Answer, StoreError> {
         let budget = self.parts.budget.clone();
-        if let Some(Err(exceeded)) = budget.as_ref().map(|budget| budget.start_request()) {
+        if let Some(Err(exceeded)) = budget.as_ref().map(|budget| budget.start_request(self.model().0.name())) {
             return self.used_up(exceeded).await.map(Answer::Ended);
         }
         let request = Request {
@@ -164,9 +181,9 @@ impl Session {
             messages: self.history.messages(),
             tool_use,
             max_tokens: None,
-            reasoning: self.parts.reasoning.clone(),
+            reasoning: self.model().1.clone(),
         };
-        let mut stream = self.parts.model.stream(request);
+        let mut stream = self.model().0.stream(request);
         let mut arrived = String::new();
         // A request that only waits for its turn has used nothing yet; one that is under way is paid for, so it may end.
         let mut waits = false;
@@ -190,7 +207,7 @@ impl Session {
         match outcome {
             Ok(reply) if reply.message.blocks.is_empty() => {
                 self.count(reply.usage, progress);
-                let message = format!("{} gave an answer without any content", self.parts.model.name());
+                let message = format!("{} gave an answer without any content", self.model().0.name());
                 Ok(Answer::Ended(TurnCause::ModelFailed { kind: ModelErrorKind::Empty, message }))
             }
             Ok(reply) => self.keep_answer(reply, progress).await.map(Answer::Complete),
@@ -236,13 +253,13 @@ impl Session {
     fn count(&mut self, usage: Usage, progress: &mut Progress) {
         progress.usage += usage;
         self.usage += usage;
-        let model = self.parts.model.name();
-        *self.by_model.entry(model.to_owned()).or_default() += usage;
+        let model = self.model().0.name().to_owned();
+        *self.by_model.entry(model.clone()).or_default() += usage;
         if usage != Usage::default() {
-            self.bill.add(self.parts.prices.cost(model, &usage));
+            self.bill.add(self.parts.prices.cost(&model, &usage));
         }
         if let Some(budget) = &self.parts.budget {
-            budget.add(model, &usage);
+            budget.add(&model, &usage);
         }
     }
 

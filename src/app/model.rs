@@ -14,6 +14,7 @@ use crate::files::any_path;
 use crate::models::Model;
 use crate::models::catalog::{self, Choice, ModelChoiceError, ProviderSettings, ResolvedModel, Selection, Why};
 use crate::models::local;
+use crate::models::one_off::OneOff;
 use crate::models::record::{RecordContext, Recorder, RecordingError, recording, replaying};
 use crate::models::remote;
 use crate::models::scripted::{Script, ScriptContext, ScriptError, scripted};
@@ -43,8 +44,19 @@ pub struct ChosenModel {
     pub is_remote: bool,
 }
 
+/// A model for one turn, as flags name it.
+#[derive(Clone, Debug)]
+pub struct OnceChoice {
+    pub model: String,
+    pub base_url: Option<String>,
+    pub key_env: Option<String>,
+    pub key_file: Option<PathBuf>,
+}
+
 #[derive(Debug, thiserror::Error)]
 pub enum ModelChoiceFailure {
+    #[error("--once-model takes a model of a provider, not a script or a recording")]
+    OnceNotRemote,
     /// Nothing names a model and no server answers on this machine.
     #[error("no model is set, and no model server answers on this machine")]
     NothingSet,
@@ -97,6 +109,29 @@ impl App {
 
     fn providers(&self) -> Result<BTreeMap<String, ProviderSettings>, SettingsError> {
         Ok(self.settings.section("providers")?.unwrap_or_default())
+    }
+
+    /// The model of a single turn (R314): by its flags and the providers of the settings. Its key variable is left out of
+    /// shells like any other.
+    pub fn choose_once(&self, wanted: &OnceChoice, chosen: &mut ChosenModel) -> Result<OneOff, ModelChoiceFailure> {
+        let mut providers = self.providers()?;
+        let provider = wanted.model.split_once('/').map_or(wanted.model.as_str(), |(provider, _)| provider);
+        if wanted.key_env.is_some() || wanted.key_file.is_some() {
+            let settings = providers.entry(provider.to_owned()).or_default();
+            settings.api_key_env.clone_from(&wanted.key_env);
+            settings.api_key_file = wanted.key_file.as_ref().map(|file| self.cwd.join(file));
+            settings.api_key = None;
+        }
+        let base_url = wanted.base_url.as_deref();
+        let choice = Choice { model: Some(&wanted.model), base_url, providers: &providers, environment: &self.environment };
+        let resolved = match catalog::select(&choice)? {
+            Selection::Remote(resolved, _) => *resolved,
+            Selection::Script(_) | Selection::Replay(_) | Selection::NothingSet => return Err(ModelChoiceFailure::OnceNotRemote),
+        };
+        chosen.key_variables.extend(wanted.key_env.clone());
+        let gate = resolved.gate(&self.layout.gate_folder());
+        let inner = remote::open(resolved.clone(), &self.limits, gate);
+        Ok(OneOff::new(inner, &resolved))
     }
 
     /// The parent's model, unless it left the choice to the child.

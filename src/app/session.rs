@@ -193,7 +193,7 @@ impl App {
         let path = self.layout.session_lock(id);
         let folder = path.parent().unwrap_or(Path::new("/"));
         files::create_private_folder(folder).map_err(AppError::Storage)?;
-        let Some(file) = files::try_lock(&path).map_err(AppError::Storage)? else {
+        let Some(file) = lock_soon(&path).map_err(AppError::Storage)? else {
             let holder = holder_of(&path);
             return Err(OpenError::Held { session: id.clone(), holder });
         };
@@ -384,6 +384,20 @@ fn session_tools(role: Role, delegation: &Delegation, policy: &Arc<Policy>) -> S
         web: Vec::new(),
     }
 }
+
+/// Takes the lock unless somebody works on the session. Whoever only looks whether it is held has it for an instant.
+fn lock_soon(path: &Path) -> Result<Option<File>, files::FileError> {
+    for _ in 0..LOCK_TRIES {
+        if let Some(file) = files::try_lock(path)? {
+            return Ok(Some(file));
+        }
+        std::thread::sleep(LOCK_PAUSE);
+    }
+    files::try_lock(path)
+}
+
+const LOCK_TRIES: u32 = 5;
+const LOCK_PAUSE: std::time::Duration = std::time::Duration::from_millis(4);
 
 /// Who holds a session, as it says itself in the lock. It may have locked it this very moment and not said so yet.
 fn holder_of(lock: &Path) -> String {

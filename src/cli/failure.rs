@@ -41,6 +41,7 @@ pub fn of_model(error: &ModelChoiceFailure) -> CommandError {
         ModelChoiceFailure::Choice(_)
         | ModelChoiceFailure::Script(_)
         | ModelChoiceFailure::Recording(_)
+        | ModelChoiceFailure::OnceNotRemote
         | ModelChoiceFailure::Handover { .. } => CommandError::from_error(Exit::Usage, error),
     }
 }

@@ -11,6 +11,7 @@ use crate::cli::signals::Shutdown;
 use crate::config::Limits;
 use crate::ids::JobKind;
 use crate::models::Usage;
+use crate::models::one_off::OneOff;
 use crate::subagents::Requester;
 use crate::subagents::job::JobView;
 
@@ -23,8 +24,25 @@ pub struct Conversation {
 }
 
 /// Runs the first turn, then lets ended jobs speak, until nothing runs or the end is wished for.
-pub async fn converse(open: &mut OpenSession, prompt: Input, on_exit: OnExit, limits: &Limits, shutdown: &Shutdown) -> Conversation {
-    let mut end = open.session.turn(prompt, &shutdown.requested).await;
+///
+/// `once`: the model of the first turn alone.
+pub async fn converse(
+    open: &mut OpenSession,
+    prompt: Input,
+    once: Option<OneOff>,
+    on_exit: OnExit,
+    limits: &Limits,
+    shutdown: &Shutdown,
+) -> Conversation {
+    let mut end = match once {
+        Some(once) => {
+            open.delegation.set_once(Some(once.clone()));
+            let end = open.session.turn_with(prompt, once, &shutdown.requested).await;
+            open.delegation.set_once(None);
+            end
+        }
+        None => open.session.turn(prompt, &shutdown.requested).await,
+    };
     let mut ceiling_reached = false;
     while end.cause == TurnCause::Finished && !shutdown.requested.is_cancelled() {
         // What ended while the model was speaking is told first, whatever happens to the rest.

@@ -7,11 +7,14 @@ use serde_json::json;
 use super::report::{CommandError, Exit, print_notice, print_out, print_out_bytes};
 use crate::config::{Environment, Layout, Stream};
 use crate::ids::{JobId, JobKind, SessionId};
+use crate::subagents::agent_folders;
 use crate::subagents::answers::{self, Ended};
 use crate::subagents::detached::stop_all;
 use crate::subagents::folders::{self, Found, JobError, Scan};
+use crate::subagents::in_process::partial_in_words;
 use crate::subagents::job::{Job, JobList, JobView};
 use crate::subagents::output;
+use crate::subagents::requests::{self, Wish};
 use crate::subagents::sweep::{self, SweepReport};
 use crate::text::fold::harmless;
 use crate::text::units::{exit_status, one_line, size};
@@ -30,6 +33,7 @@ Examples:
   zapmyco jobs list --session ci --json    one session, for scripts
   zapmyco jobs output sa_20260606_a1b2c3d4 --tail 20
   zapmyco jobs kill sa_20260606_a1b2c3d4
+  zapmyco jobs background                  the only agent that a run waits for goes on in the background
   zapmyco jobs sweep                       exit 0: nothing was left behind
 
 Exit codes: 0 done; 1 kill left something, or sweep found something; 11 unknown id";
@@ -81,6 +85,13 @@ pub enum JobsCommand {
         #[arg(long)]
         json: bool,
     },
+    /// Move an agent that a run waits for to the background: the same agent, without a restart
+    Background {
+        /// As `jobs list` shows it; may be left out when there is only one
+        id: Option<String>,
+        #[command(flatten)]
+        scope: Scope,
+    },
     /// Settle what died hard, end what was left behind, and prove that nothing is left; exit 1 when something was found
     Sweep {
         #[command(flatten)]
@@ -112,6 +123,7 @@ pub fn run(arguments: &JobsArguments, environment: &Environment) -> Result<Exit,
             output_of(&layout, id, scope, stream, *tail, *json)
         }
         JobsCommand::Kill { ids, scope, json } => kill(&layout, ids, scope, *json),
+        JobsCommand::Background { id, scope } => background(&layout, id.as_deref(), scope),
         JobsCommand::Sweep { scope, json } => sweep_jobs(&layout, scope, *json),
     }
 }
@@ -129,15 +141,32 @@ impl Scope {
         self.session.as_deref().map(SessionId::from_name).transpose().map_err(|error| CommandError::from_error(Exit::Usage, &error))
     }
 
-    fn scan(&self, layout: &Layout) -> Result<Scan, CommandError> {
-        match self.session()? {
-            Some(session) => folders::scan_session(layout, &session),
+    /// Jobs of all kinds by start time, and what could not be understood.
+    fn scan(&self, layout: &Layout) -> Result<(Vec<Job>, Vec<JobError>), CommandError> {
+        let session = self.session()?;
+        let processes = match &session {
+            Some(session) => folders::scan_session(layout, session),
             None => folders::scan_all(layout),
-        }
-        .map_err(|error| state_error(&error))
+        };
+        let Scan { found, mut problems } = processes.map_err(|error| state_error(&error))?;
+        let agents = agent_folders::scan(layout, session.as_ref()).map_err(|error| state_error(&error))?;
+        let mut jobs: Vec<Job> = found.into_iter().map(|found| found.job).chain(agents.jobs).collect();
+        jobs.sort_by(|a, b| (a.created_at, a.id()).cmp(&(b.created_at, b.id())));
+        problems.extend(agents.problems);
+        Ok((jobs, problems))
     }
 
-    /// A text that is no id is unknown and never becomes a path.
+    /// A local agent by its id.
+    fn find_agent(&self, layout: &Layout, text: &str) -> Result<Option<Job>, JobError> {
+        let Some(id) = agent_id(text) else { return Ok(None) };
+        match self.session.as_deref().map(SessionId::from_name) {
+            None => agent_folders::find(layout, None, &id),
+            Some(Err(_)) => Ok(None),
+            Some(Ok(session)) => agent_folders::find(layout, Some(&session), &id),
+        }
+    }
+
+    /// A supervised process. A text that is no id is unknown and never becomes a path.
     fn find(&self, layout: &Layout, text: &str) -> Result<Option<Found>, JobError> {
         let Ok(id) = JobId::parse(text) else { return Ok(None) };
         if id.kind() == JobKind::LocalAgent {
@@ -152,9 +181,16 @@ impl Scope {
 
     fn must_find(&self, layout: &Layout, text: &str) -> Result<Job, CommandError> {
         self.session()?;
-        let found = self.find(layout, text).map_err(|error| state_error(&error))?;
-        found.map(|found| found.job).ok_or_else(|| unknown(text))
+        let found = match agent_id(text) {
+            Some(_) => self.find_agent(layout, text),
+            None => self.find(layout, text).map(|found| found.map(|found| found.job)),
+        };
+        found.map_err(|error| state_error(&error))?.ok_or_else(|| unknown(text))
     }
+}
+
+fn agent_id(text: &str) -> Option<JobId> {
+    JobId::parse(text).ok().filter(|id| id.kind() == JobKind::LocalAgent)
 }
 
 fn unknown(text: &str) -> CommandError {
@@ -168,11 +204,11 @@ pub(super) fn print_json(value: &impl serde::Serialize) -> Result<(), CommandErr
 }
 
 fn list(layout: &Layout, scope: &Scope, json: bool) -> Result<Exit, CommandError> {
-    let scan = scope.scan(layout)?;
-    for problem in &scan.problems {
+    let (jobs, problems) = scope.scan(layout)?;
+    for problem in &problems {
         print_notice(&problem.to_string());
     }
-    let jobs: Vec<JobView> = scan.found.iter().map(|found| found.job.view()).collect();
+    let jobs: Vec<JobView> = jobs.iter().map(Job::view).collect();
     if json {
         print_json(&JobList { jobs })?;
     } else if jobs.is_empty() {
@@ -229,6 +265,13 @@ fn described(job: &Job) -> String {
     for (name, stream) in [("stdout", &view.stdout), ("stderr", &view.stderr)] {
         lines.push((name, format!("{} ({}, {} kept)", stream.path.display(), size(stream.bytes), size(stream.kept))));
     }
+    if let Some(agent) = &job.agent {
+        lines
+            .push(("agent", format!("{}, in the {}", agent.agent_type(), if agent.is_background() { "background" } else { "foreground" })));
+        lines.push(("tokens", agent.totals().usage.total().to_string()));
+        lines.extend(agent.end().and_then(|end| partial_in_words(&end)).map(|why| ("partial", why)));
+        lines.extend(agent.end().and_then(|end| end.error.clone()).map(|error| ("error", one_line(&error, 400))));
+    }
     lines.push(("directory", job.owner.cwd.display().to_string()));
     lines.extend(view.left_over.iter().map(|left| ("left over", format!("PID {} ({}) {}", left.pid, left.state, left.command))));
     lines.iter().map(|(name, value)| format!("{name:<10} {value}\n")).collect()
@@ -281,8 +324,42 @@ fn last_lines(bytes: &[u8], lines: usize) -> &[u8] {
 
 fn kill(layout: &Layout, ids: &[String], scope: &Scope, json: bool) -> Result<Exit, CommandError> {
     scope.session()?;
-    let found = answers::once(ids).map(|text| (text, scope.find(layout, text))).collect();
-    report_kill(&stop_all(found), json)
+    let ids: Vec<&str> = answers::once(ids).collect();
+    let (agents, processes): (Vec<&str>, Vec<&str>) = ids.iter().partition(|text| agent_id(text).is_some());
+    let mut outcomes = stop_all(processes.into_iter().map(|text| (text, scope.find(layout, text))).collect());
+    for text in agents {
+        outcomes.push(match scope.find_agent(layout, text) {
+            Ok(Some(job)) => requests::stop(layout, job),
+            Ok(None) => Ended::Unknown(text.to_owned()),
+            Err(error) => Ended::Failed { id: text.to_owned(), reason: error.to_string() },
+        });
+    }
+    report_kill(&outcomes, json)
+}
+
+/// R185
+fn background(layout: &Layout, id: Option<&str>, scope: &Scope) -> Result<Exit, CommandError> {
+    let job = match id {
+        Some(text) if agent_id(text).is_some() => scope.must_find(layout, text)?,
+        Some(text) => {
+            return Err(unknown(text).with_hint("only an agent in the process of a run can be moved: nothing waits for other jobs"));
+        }
+        None => only_awaited(layout, scope)?,
+    };
+    requests::ask(layout, &job, Wish::Background).map_err(|error| CommandError::from_error(Exit::Failed, &error))?;
+    print_out(&format!("{} goes on in the background\n", job.id()))?;
+    Ok(Exit::Done)
+}
+
+/// The one agent that a run waits for now.
+fn only_awaited(layout: &Layout, scope: &Scope) -> Result<Job, CommandError> {
+    let (mut jobs, _) = scope.scan(layout)?;
+    jobs.retain(|job| job.is_running() && job.agent.is_some() && !job.owner.background);
+    if jobs.len() > 1 {
+        let ids: Vec<String> = jobs.iter().map(|job| format!("{} ({})", job.id(), job.owner.title)).collect();
+        return Err(CommandError::usage(format!("several agents are waited for: {}", ids.join(", "))).with_hint("name one of them"));
+    }
+    jobs.pop().ok_or_else(|| CommandError::new(Exit::UnknownId, "no run waits for an agent now"))
 }
 
 /// Prints what became of each and gives the exit code of decision 20.
@@ -329,7 +406,10 @@ fn swept(report: &SweepReport) -> String {
         return format!("nothing was left behind{}\n", reason.unwrap_or_default());
     }
     let mut lines = Vec::new();
-    lines.extend(report.settled.iter().map(|id| format!("settled: {id} is lost; its keeper had died without a record")));
+    lines.extend(report.settled.iter().map(|id| {
+        let who = if id.kind() == JobKind::LocalAgent { "process" } else { "keeper" };
+        format!("settled: {id} is lost; its {who} had died without a record")
+    }));
     lines.extend(report.ended.iter().map(|process| format!("ended: PID {} ({})", process.pid, one_line(&process.command, 80))));
     lines.extend(report.removed.iter().map(|path| format!("removed: {} (never started)", path.display())));
     lines.extend(report.problems.iter().map(|problem| format!("not understood: {problem}")));

@@ -10,7 +10,7 @@ use tokio::task::{JoinError, JoinHandle};
 use crate::agent::Role;
 use crate::agent::event::{Event, EventSink, InputSource, TurnCause};
 use crate::agent::inbox::Input;
-use crate::app::model::{ChosenModel, ModelSource};
+use crate::app::model::{ChosenModel, ModelSource, OnceChoice};
 use crate::app::session::{OpenSession, SessionRequest, Start};
 use crate::app::{self, App, Flags};
 use crate::cli::failure;
@@ -54,6 +54,9 @@ pub struct RunArguments {
     /// What stdout carries
     #[arg(long, alias = "output", value_enum, default_value = "text", value_name = "FORMAT")]
     pub output_format: OutputFormat,
+
+    #[command(flatten)]
+    pub once: OnceArguments,
 
     /// Most model requests of a turn; at the limit the model gives a closing report and the exit code is 5
     #[arg(long, alias = "maxTurns", value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
@@ -172,6 +175,38 @@ impl BudgetArguments {
     }
 }
 
+/// A model for the first turn of this run alone: for example a cheaper one at night. It and its key are written nowhere.
+#[derive(Debug, Clone, Default, Args)]
+pub struct OnceArguments {
+    /// Answer the prompt with this model, PROVIDER/MODEL; its agents run in the foreground only. Every later turn uses the
+    /// session's own model
+    #[arg(long, value_name = "MODEL", conflicts_with_all = ["record", "max_budget_usd"])]
+    pub once_model: Option<String>,
+
+    /// Address of its provider
+    #[arg(long, value_name = "URL", requires = "once_model")]
+    pub once_base_url: Option<String>,
+
+    /// Variable that holds its key
+    #[arg(long, value_name = "NAME", requires = "once_model", conflicts_with = "once_key_file")]
+    pub once_key_env: Option<String>,
+
+    /// File that holds its key
+    #[arg(long, value_name = "FILE", requires = "once_model")]
+    pub once_key_file: Option<PathBuf>,
+}
+
+impl OnceArguments {
+    fn choice(&self) -> Option<OnceChoice> {
+        Some(OnceChoice {
+            model: self.once_model.clone()?,
+            base_url: self.once_base_url.clone(),
+            key_env: self.once_key_env.clone(),
+            key_file: self.once_key_file.clone(),
+        })
+    }
+}
+
 /// What may happen without asking. Shared by every command that starts agents.
 #[derive(Debug, Clone, Default, Args)]
 pub struct RightsArguments {
@@ -216,6 +251,8 @@ pub struct RunOptions {
     pub max_turns: Option<u32>,
     pub append_system_prompt: Option<String>,
     pub forward_subagent_text: bool,
+    /// A model for the first turn alone.
+    pub once: Option<OnceChoice>,
     pub on_exit: OnExit,
     pub denied: DeniedCalls,
 }
@@ -238,6 +275,7 @@ impl Default for RunOptions {
             max_turns: None,
             append_system_prompt: None,
             forward_subagent_text: false,
+            once: None,
             on_exit: OnExit::Wait,
             denied: DeniedCalls::FailUnlessDone,
         }
@@ -282,6 +320,7 @@ fn prepare(arguments: RunArguments, environment: Environment) -> Result<Work, Co
             max_turns,
             append_system_prompt: arguments.append_system_prompt,
             forward_subagent_text: arguments.forward_subagent_text,
+            once: arguments.once.choice(),
             on_exit: arguments.on_exit,
             denied: match (arguments.fail_on_denied, arguments.ignore_denied) {
                 (true, _) => DeniedCalls::AlwaysFail,
@@ -329,10 +368,15 @@ impl Work {
         for diagnostic in self.app.settings.ignored() {
             report::print_notice(&diagnostic.to_string());
         }
-        let chosen = self.app.choose_model(&self.model, self.options.record.as_deref()).await.map_err(|error| failure::of_model(&error))?;
+        let mut chosen =
+            self.app.choose_model(&self.model, self.options.record.as_deref()).await.map_err(|error| failure::of_model(&error))?;
         if self.role == Role::Main {
             chosen.why.iter().for_each(|line| report::print_notice(line));
         }
+        let once = match &self.options.once {
+            Some(wanted) => Some(self.app.choose_once(wanted, &mut chosen).map_err(|error| failure::of_model(&error))?),
+            None => None,
+        };
         let observers = Observers::new(&self, &shutdown);
         let mut open = self.open(&chosen, &observers).await?;
         let clearing = self.clear_away_old_jobs(&open);
@@ -340,7 +384,7 @@ impl Work {
             Role::Main => Input::user(self.prompt.clone()),
             Role::ProcessChild | Role::LocalChild => Input::new(InputSource::Subagent, self.prompt.clone()),
         };
-        let conversation = headless::converse(&mut open, prompt, self.options.on_exit, &self.app.limits, &shutdown).await;
+        let conversation = headless::converse(&mut open, prompt, once, self.options.on_exit, &self.app.limits, &shutdown).await;
         let result = self.result(&open, &conversation, &shutdown, since);
         if let Some(Ok(Err(error))) = join(clearing).await {
             report::print_notice(&format!("old jobs could not be cleared away: {error}"));

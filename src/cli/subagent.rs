@@ -224,7 +224,7 @@ fn spawn_error(error: &SpawnError) -> CommandError {
     let text = error.to_string();
     let message = match error {
         SpawnError::EmptyTask => TASK_EMPTY.to_owned(),
-        SpawnError::NulInTask { .. } | SpawnError::Cancelled | SpawnError::Turn(_) => text,
+        SpawnError::NulInTask { .. } | SpawnError::OneOffModel | SpawnError::Cancelled | SpawnError::Turn(_) => text,
         _ if error.is_folder() => no_folder(text.strip_prefix("folder: ").unwrap_or(&text)),
         SpawnError::Handover(_) | SpawnError::Launch(_) | SpawnError::Job(_) | SpawnError::Interrupted => no_start(&text),
     };

@@ -92,6 +92,16 @@ impl Layout {
         self.root.join(kind).join(session.as_str())
     }
 
+    /// The folder that holds a folder per session with its local agents.
+    pub fn agents_root(&self) -> PathBuf {
+        self.root.join("cli/agents")
+    }
+
+    /// What other processes ask of the one that runs the local agents of a session. No agent is named so.
+    pub fn agent_requests(&self, session: &SessionId) -> PathBuf {
+        self.session_jobs(JobKind::LocalAgent, session).join("requests")
+    }
+
     pub fn job(&self, session: &SessionId, job: &JobId) -> JobFolder {
         JobFolder::new(self.session_jobs(job.kind(), session).join(job.as_str()))
     }

@@ -1,6 +1,7 @@
 //! Language models: wire formats, retries, the shared rate gate, scripted and recorded models.
 
 pub mod model;
+pub mod one_off;
 pub mod prices;
 
 pub use model::{

@@ -151,7 +151,7 @@ impl Registry {
 }
 
 /// The registry's view of an agent.
-fn job_of(agent: &Arc<LocalAgent>) -> Job {
+pub(super) fn job_of(agent: &Arc<LocalAgent>) -> Job {
     let (title, task) = JobOwner::shorten(&agent.description, &agent.prompt, TASK_MAX);
     Job {
         owner: Arc::new(JobOwner {
@@ -240,7 +240,7 @@ fn completed_event(agent: &LocalAgent, end: &LocalEnd) -> EventKind {
 }
 
 /// The end of a run whose process is gone. What it had written stays in its output file.
-fn lost(metadata: &Metadata) -> LocalEnd {
+pub(super) fn lost(metadata: &Metadata) -> LocalEnd {
     let started_at = metadata.resumed_at.unwrap_or(metadata.created_at);
     let now = clock::now();
     LocalEnd {
@@ -255,7 +255,7 @@ fn lost(metadata: &Metadata) -> LocalEnd {
 }
 
 /// An agent of an earlier process, as its metadata tell it.
-fn revived(metadata: Metadata, folder: crate::config::layout::JobFolder) -> Arc<LocalAgent> {
+pub(super) fn revived(metadata: Metadata, folder: crate::config::layout::JobFolder) -> Arc<LocalAgent> {
     let cause = metadata.end_cause.unwrap_or(EndCause::KeeperVanished);
     let read = |path: &std::path::Path| std::fs::read(path).map(|bytes| String::from_utf8_lossy(&bytes).into_owned()).unwrap_or_default();
     let end = LocalEnd {
@@ -271,7 +271,23 @@ fn revived(metadata: Metadata, folder: crate::config::layout::JobFolder) -> Arc<
             duration_ms: metadata.total_duration_ms.unwrap_or_default(),
         },
     };
-    let record = AgentRecord {
+    let (run, background) = (metadata.run, metadata.background);
+    let agent = LocalAgent::new(recorded(metadata, folder), background);
+    agent.revive(run, stopped_by(cause), end);
+    agent
+}
+
+/// An agent that runs in another process, as its metadata tell it.
+pub(super) fn seen_running(metadata: Metadata, folder: crate::config::layout::JobFolder) -> Arc<LocalAgent> {
+    let (run, background) = (metadata.run, metadata.background);
+    let started_at = metadata.resumed_at.unwrap_or(metadata.created_at);
+    let agent = LocalAgent::new(recorded(metadata, folder), background);
+    agent.seen_running(run, started_at);
+    agent
+}
+
+fn recorded(metadata: Metadata, folder: crate::config::layout::JobFolder) -> AgentRecord {
+    AgentRecord {
         id: metadata.agent_id.clone(),
         parent: metadata.parent_session_id.clone(),
         profile: metadata.profile(),
@@ -285,10 +301,7 @@ fn revived(metadata: Metadata, folder: crate::config::layout::JobFolder) -> Arc<
         model_origin: metadata.model_origin,
         created_at: metadata.created_at,
         warnings: metadata.warnings,
-    };
-    let agent = LocalAgent::new(record, metadata.background);
-    agent.revive(metadata.run, stopped_by(cause), end);
-    agent
+    }
 }
 
 /// Who had stopped it, for R213.

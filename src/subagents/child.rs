@@ -1,13 +1,14 @@
 //! Builds a child session: profile, prompt, tools, rights, model, and its own shells. Nothing in it is wider than its
 //! parent's.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use super::delegation::{Delegation, DelegationParts};
 use super::in_process::AgentError;
 use super::local::LocalAgent;
 use super::memory::{Memory, MemorySettings};
+use super::metadata;
 use super::profiles::model_choice::{self, AgentSettings, ModelChoice, ModelChoiceError, ModelSelection, Situation};
 use super::profiles::tool_policy::{self, ChildRole, NarrowingRule, ParentTool, Surroundings, ToolGrant, ToolPolicyError};
 use super::profiles::{Catalog, ChildMode, Level, LiveCatalog, McpServer, Profile};
@@ -22,6 +23,7 @@ use crate::agent::session::{Session, SessionParts};
 use crate::agent::tool::ToolBox;
 use crate::config::Limits;
 use crate::mcp::{Loan, McpServers, Server, ServerState};
+use crate::models::one_off::OneOff;
 use crate::models::prices::{Prices, Usd};
 use crate::models::{Model, Prefix};
 use crate::permissions::Mode;
@@ -150,7 +152,7 @@ impl Nursery {
         delegation: &Delegation,
         catalog: &Catalog,
         profile: Arc<Profile>,
-        once: Option<&ModelSelection>,
+        once: Option<OneOff>,
     ) -> Result<Blueprint, AgentError> {
         let grant = self.grant(delegation, &profile)?;
         let (choice, model) = self.model(catalog, &profile, once)?;
@@ -253,14 +255,10 @@ impl Nursery {
     }
 
     /// R103: a one-off model, the profile's, the parent's.
-    fn model(
-        &self,
-        catalog: &Catalog,
-        profile: &Profile,
-        once: Option<&ModelSelection>,
-    ) -> Result<(ModelChoice, Arc<dyn Model>), AgentError> {
+    fn model(&self, catalog: &Catalog, profile: &Profile, once: Option<OneOff>) -> Result<(ModelChoice, Arc<dyn Model>), AgentError> {
+        let hidden = ModelSelection { level: once.as_ref().and_then(|once| once.reasoning.clone()), ..metadata::unknown_model() };
         let situation = Situation {
-            once,
+            once: once.as_ref().map(|_| &hidden),
             profile,
             state_file: catalog.model_override(profile),
             parent_turn: None,
@@ -268,7 +266,10 @@ impl Nursery {
             settings: &self.parts.settings,
         };
         let choice = model_choice::unverified(&situation)?;
-        let model = self.open_model(&choice.selection, profile)?;
+        let model = match once {
+            Some(once) => self.priced(once.model, profile)?,
+            None => self.open_model(&choice.selection, profile)?,
+        };
         Ok((choice, model))
     }
 
@@ -277,6 +278,17 @@ impl Nursery {
         let parent = &self.parts.selection;
         let is_parents = selection.provider == parent.provider && selection.model == parent.model && selection.level == parent.level;
         let model = if is_parents { Arc::clone(&self.parts.model) } else { self.parts.models.open(selection)? };
+        self.priced(model, profile)
+    }
+
+    /// For one more run of an ended agent: its own model, or the parent's where it had one that was given for a turn only.
+    pub(crate) fn open_model_again(&self, agent: &LocalAgent) -> Result<Arc<dyn Model>, AgentError> {
+        let selection = if agent.model_origin == metadata::ONE_OFF { &self.parts.selection } else { &agent.model };
+        self.open_model(selection, &agent.profile)
+    }
+
+    /// A budget of money holds only for a model with a known price.
+    fn priced(&self, model: Arc<dyn Model>, profile: &Profile) -> Result<Arc<dyn Model>, AgentError> {
         let holds = self.parts.budget.as_ref().is_none_or(|budget| budget.can_hold(model.name()));
         let bounded = profile.bounds.money(self.parts.agent_money).is_some();
         if !holds || (bounded && !self.parts.prices.knows(model.name())) {
@@ -298,7 +310,7 @@ impl Nursery {
         let starter = &parent.inner.starter;
         let registry = &parent.inner.registry;
         let store = registry.store().ok_or(AgentError::Unavailable)?;
-        let mut policy = self.policy(&agent.profile, &grant.rules, agent.cwd.clone())?;
+        let mut policy = self.policy(&agent.profile, &grant.rules, agent.cwd.clone(), starter.layout.root())?;
         if let Some(memory) = &memory {
             policy = policy.with_memory(memory.folder());
         }
@@ -360,7 +372,7 @@ impl Nursery {
     }
 
     /// R44, R45, R81, R284, R285: never wider than the parent now; the built-in Explore and Plan are held to reading in code.
-    fn policy(&self, profile: &Profile, narrowing: &[NarrowingRule], cwd: PathBuf) -> Result<Policy, AgentError> {
+    fn policy(&self, profile: &Profile, narrowing: &[NarrowingRule], cwd: PathBuf, root: &Path) -> Result<Policy, AgentError> {
         let inherited = self.parts.policy.rules();
         let rule = |tool: &str, scope: &str| {
             let text = format!("{tool}({scope})");
@@ -387,7 +399,7 @@ impl Nursery {
             // Capped by the parent's at every call.
             None => Mode::Yolo,
         };
-        let mut policy = Policy::new(mode, rules, cwd);
+        let mut policy = Policy::new(mode, rules, cwd).with_root(root);
         if let Some(home) = &self.parts.home {
             policy = policy.with_home(home);
         }

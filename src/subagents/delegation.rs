@@ -101,6 +101,9 @@ pub enum SpawnError {
     Launch(#[from] LaunchError),
     #[error("the started job cannot be read: {0}")]
     Job(#[from] JobError),
+    /// R315
+    #[error("this turn uses a model given for it alone, which no process of its own may use; use the tool Agent in the foreground")]
+    OneOffModel,
     #[error("the start was interrupted")]
     Interrupted,
 }
@@ -198,6 +201,9 @@ impl Delegation {
     /// Starts a process agent and returns when its payload runs. With `process_agents_max` set it first waits its turn.
     pub async fn spawn_agent(&self, task: &str, call_id: Option<String>, cancel: &CancellationToken) -> Result<Started, SpawnError> {
         check_task(task)?;
+        if self.is_once() {
+            return Err(SpawnError::OneOffModel);
+        }
         let _turn = self.inner.turns.take(&self.inner.registry, self.limits(), cancel).await?;
         let inner = self.inner.clone();
         let task = task.to_owned();

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::job::{Job, JobOwner, JobState, OWNER_VERSION};
+use super::metadata::MetadataError;
 use super::status::EndCause;
 use crate::config::Layout;
 use crate::config::layout::JobFolder;
@@ -26,6 +27,8 @@ pub enum JobError {
     /// The folder says that it is another job's (R330).
     #[error("{path} holds the record of {found}", path = path.display())]
     Foreign { path: std::path::PathBuf, found: JobId },
+    #[error(transparent)]
+    Agent(#[from] MetadataError),
     #[error("cannot list {path}: {source}", path = path.display())]
     List { path: std::path::PathBuf, source: std::io::Error },
 }
@@ -108,7 +111,7 @@ pub(crate) fn agent_ids_of(layout: &Layout, session: &SessionId) -> Result<Vec<J
 }
 
 /// Empty where there is no such folder.
-fn names_in(path: &Path) -> Result<Vec<String>, JobError> {
+pub(super) fn names_in(path: &Path) -> Result<Vec<String>, JobError> {
     let list = |source| JobError::List { path: path.to_owned(), source };
     let entries = match std::fs::read_dir(path) {
         Ok(entries) => entries,

@@ -2,6 +2,7 @@
 //! background and moved runs are the same run; the foreground only adds a link to the call that waits.
 
 use std::collections::BTreeMap;
+use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
@@ -26,6 +27,7 @@ use crate::clock;
 use crate::files::FileError;
 use crate::ids::JobId;
 use crate::models::Usage;
+use crate::models::one_off::OneOff;
 use crate::models::prices::Bill;
 use crate::permissions::rules::RuleError;
 use crate::supervisor::record::Requester;
@@ -87,6 +89,12 @@ pub enum AgentError {
          [prices.\"{model}\"] in the settings, or use another model"
     )]
     NoPrice { model: String },
+    /// R315
+    #[error(
+        "this turn uses a model given for it alone, so an agent cannot outlive it: call again without run_in_background{}",
+        if *by_profile { ", with a profile that does not say `background: true`" } else { "" }
+    )]
+    OnlyForeground { by_profile: bool },
     #[error("the start was interrupted")]
     Interrupted,
     #[error("agent {id} still runs; a message can be sent into its run")]
@@ -107,6 +115,7 @@ impl AgentError {
             | Self::File(_)
             | Self::Slow { .. }
             | Self::NoPrice { .. }
+            | Self::OnlyForeground { .. }
             | Self::Interrupted
             | Self::StillRuns { .. } => "agent_child_runtime_failed",
         }
@@ -132,6 +141,10 @@ pub(crate) struct Host {
     pub nursery: Nursery,
     /// Fair: in order of asking (R328).
     places: Arc<Semaphore>,
+    /// The model of the parent's turn under way, where that has one of its own (R314).
+    once: Mutex<Option<OneOff>>,
+    /// Somebody looks for what other processes ask.
+    pub answers_requests: AtomicBool,
     sums: Mutex<Sums>,
 }
 
@@ -151,11 +164,21 @@ const DRAINS: u32 = 4;
 impl Host {
     pub(crate) fn new(parts: LocalParts, places: u32) -> Self {
         let places = if places == 0 { Semaphore::MAX_PERMITS } else { places as usize };
-        Self { nursery: Nursery::new(parts), places: Arc::new(Semaphore::new(places)), sums: Mutex::default() }
+        Self {
+            nursery: Nursery::new(parts),
+            places: Arc::new(Semaphore::new(places)),
+            once: Mutex::default(),
+            answers_requests: AtomicBool::new(false),
+            sums: Mutex::default(),
+        }
     }
 
     fn sums(&self) -> MutexGuard<'_, Sums> {
         self.sums.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn once(&self) -> Option<OneOff> {
+        self.once.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     fn add_up(&self, agent: &LocalAgent, session: &Session) {
@@ -214,6 +237,18 @@ impl Delegation {
     /// Tokens of ended local agents, by model (R121).
     pub fn agent_usage(&self) -> BTreeMap<String, Usage> {
         self.inner.host.as_ref().map(|host| host.sums().by_model.clone()).unwrap_or_default()
+    }
+
+    /// From now on the parent's turn uses this model, and its foreground agents with it; `None`: the session's own again.
+    pub fn set_once(&self, once: Option<OneOff>) {
+        if let Some(host) = &self.inner.host {
+            *host.once.lock().unwrap_or_else(PoisonError::into_inner) = once;
+        }
+    }
+
+    /// The parent's turn uses a model of its own, which nothing that outlives it may use (R315, R316).
+    pub(crate) fn is_once(&self) -> bool {
+        self.inner.host.as_ref().is_some_and(|host| host.once().is_some())
     }
 
     /// What ended local agents have cost.
@@ -346,9 +381,13 @@ impl Delegation {
     async fn start_agent(&self, host: &Arc<Host>, call: AgentCall, link: CancellationToken) -> Result<Arc<LocalAgent>, AgentError> {
         let catalog = host.nursery.catalog().await?;
         let profile = self.profile_for(&catalog, call.agent_type.as_deref())?;
+        let background = call.background || profile.background;
+        let once = host.once();
+        if background && once.is_some() {
+            return Err(AgentError::OnlyForeground { by_profile: profile.background });
+        }
         host.nursery.servers_settled(&profile).await;
-        let blueprint = host.nursery.blueprint(self, &catalog, profile, None)?;
-        let background = call.background || blueprint.profile.background;
+        let blueprint = host.nursery.blueprint(self, &catalog, profile, once)?;
         let (memory, mut warnings) = host.nursery.memory(self, &blueprint.profile).await;
         let (skills, about_skills) = host.nursery.skills(&blueprint.profile, &blueprint.grant).await;
         warnings.extend(about_skills);
@@ -375,6 +414,7 @@ impl Delegation {
         );
         let registry = &self.inner.registry;
         registry.add_agent(&agent);
+        self.answer_requests();
         let limit = starter.limits.inactivity_limit;
         let opening = async {
             metadata::create(&agent, &starter.cwd)?;
@@ -407,13 +447,14 @@ impl Delegation {
         if !agent.tools.is_empty() {
             grant.tools.retain(|tool| agent.tools.contains(tool));
         }
-        let model = host.nursery.open_model(&agent.model, &agent.profile)?;
+        let model = host.nursery.open_model_again(agent)?;
         let (memory, _) = host.nursery.memory(self, &agent.profile).await;
         if !agent.begin_again() {
             return Err(AgentError::StillRuns { id: agent.id.clone() });
         }
         let registry = &self.inner.registry;
         registry.add_agent(agent);
+        self.answer_requests();
         let opened = async {
             metadata::create(agent, &self.inner.starter.cwd)?;
             host.nursery.open(self, agent, &grant, model, Added { memory, skills: Vec::new() }, true).await

@@ -356,6 +356,14 @@ impl LocalAgent {
         live.end = Some(Arc::new(end));
     }
 
+    /// An agent that another process runs.
+    pub(crate) fn seen_running(&self, run: u32, started_at: DateTime<Local>) {
+        let mut live = self.live();
+        live.run = run;
+        live.started_at = started_at;
+        live.status = AgentStatus::Running;
+    }
+
     /// Whoever waits for it looks again.
     pub(crate) fn wake(&self) {
         self.announce_change();

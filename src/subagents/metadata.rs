@@ -25,6 +25,9 @@ use crate::text::agent_replies::STOPPED;
 pub struct Metadata {
     pub schema_version: u32,
     pub agent_id: JobId,
+    /// R111
+    #[serde(default)]
+    pub agent_name: String,
     pub child_session_id: SessionId,
     pub created_at: DateTime<Local>,
     pub updated_at: DateTime<Local>,
@@ -104,6 +107,7 @@ impl Metadata {
         Self {
             schema_version: METADATA_VERSION,
             agent_id: agent.id.clone(),
+            agent_name: format!("zapmyco-{}", agent.profile.name),
             child_session_id: agent.session.clone(),
             created_at: agent.created_at,
             updated_at: clock::now(),
@@ -203,7 +207,7 @@ pub(crate) fn known_partial(name: &str) -> &'static str {
 
 /// Of a run under a one-off model, whose name is not stored.
 pub(crate) fn unknown_model() -> ModelSelection {
-    ModelSelection { provider: ONE_OFF.into(), model: String::new(), level: None }
+    ModelSelection { provider: ONE_OFF.into(), model: "one-off".into(), level: None }
 }
 
 /// Makes the folder of a new run with its first metadata.

@@ -1,6 +1,7 @@
 //! Delegation: subagents in processes of their own and in this one, and shells, as jobs of a session.
 
 mod agent_entries;
+pub mod agent_folders;
 pub mod answers;
 pub mod child;
 pub mod delegation;
@@ -20,6 +21,7 @@ pub mod process;
 pub mod profiles;
 pub mod registry;
 pub mod replies;
+pub mod requests;
 pub mod retention;
 pub mod shell;
 pub mod status;

@@ -85,5 +85,15 @@ fn line_feeds(bytes: &[u8]) -> u64 {
 
 /// Everything that is kept of one stream, for a command that hands it on; at most `output_kept_max` bytes.
 pub fn read_all(job: &Job, stream: Stream) -> std::io::Result<Ends> {
+    if job.owner.kind == JobKind::LocalAgent {
+        let head = match (stream, std::fs::read(job.folder.agent_output())) {
+            (Stream::Stderr, _) => Vec::new(),
+            (Stream::Stdout, Ok(bytes)) => bytes,
+            // Nothing was written yet.
+            (Stream::Stdout, Err(error)) if error.kind() == io::ErrorKind::NotFound => Vec::new(),
+            (Stream::Stdout, Err(error)) => return Err(error),
+        };
+        return Ok(Ends { head, tail: Vec::new(), left_out: 0 });
+    }
     read_ends(&job.folder, stream, job.count(stream), u64::MAX)
 }

@@ -13,6 +13,7 @@ use tokio_util::task::TaskTracker;
 use super::folders::{self, Found, JobError};
 use super::job::{Job, JobState};
 use super::notices::{self, NoticeState};
+use super::status::EndCause;
 use super::tend::tend;
 use crate::agent::event::{Event, EventKind, EventSink, InputSource};
 use crate::agent::inbox::{Inbox, InboxRefusal, Input, Urgency};
@@ -298,14 +299,14 @@ impl Registry {
         let known: BTreeSet<JobId> = self.entries().keys().cloned().collect();
         for id in folders::ids_of(&self.layout, &self.session)? {
             if id.kind() == JobKind::ProcessAgent && !known.contains(&id) {
-                self.take_up(&id, NoticeState::Settled);
+                self.take_up(&self.session, &id, NoticeState::Settled);
             }
         }
         Ok(())
     }
 
-    fn take_up(&self, id: &JobId, notice: NoticeState) {
-        match folders::read_job(&self.layout, &self.session, id) {
+    fn take_up(&self, session: &SessionId, id: &JobId, notice: NoticeState) {
+        match folders::read_job(&self.layout, session, id) {
             Ok(Found { job, kept }) => {
                 let background = job.owner.background;
                 // Somebody may have added it with its lifeline while the folder was read.
@@ -331,7 +332,7 @@ impl Registry {
         for id in folders::ids_of(&self.layout, &self.session)? {
             let row = rows.iter().find(|row| row.id == id);
             let told = announced.contains(&id) || row.is_some_and(|row| row.notified);
-            self.take_up(&id, if told { NoticeState::Settled } else { NoticeState::Open });
+            self.take_up(&self.session, &id, if told { NoticeState::Settled } else { NoticeState::Open });
             if row.is_some_and(|row| !row.notified) {
                 // A shell that was moved: its folder still says foreground.
                 if let Some(entry) = self.entries().get_mut(&id) {
@@ -339,12 +340,40 @@ impl Registry {
                 }
             }
         }
+        self.recover_shells_of_agents(&rows, announced).await?;
         self.rebuild_index(&rows).await;
         for job in self.all(|_| true) {
             if job.is_running() {
                 self.look_after(job.id());
             } else {
                 self.post_notice(job.id());
+            }
+        }
+        Ok(())
+    }
+
+    /// Shells that ended agents had left to this session, and those of agents that were lost with their process (R123).
+    async fn recover_shells_of_agents(&self, rows: &[JobRow], announced: &BTreeSet<JobId>) -> Result<(), JobError> {
+        for agent in self.agents() {
+            let was_lost = agent.end().is_some_and(|end| end.cause == EndCause::KeeperVanished);
+            let of_agent = match &self.store {
+                Some(store) if was_lost => store.jobs_of(&agent.session).await.unwrap_or_default(),
+                Some(_) | None => Vec::new(),
+            };
+            for id in folders::ids_of(&self.layout, &agent.session)? {
+                let row = rows.iter().find(|row| row.id == id);
+                let was_told = |rows: &[JobRow]| rows.iter().any(|row| row.id == id && row.notified);
+                // What an agent that ended properly did not leave here, it had read itself.
+                if (row.is_none() && !was_lost) || was_told(&of_agent) {
+                    continue;
+                }
+                let told = announced.contains(&id) || was_told(rows);
+                self.take_up(&agent.session, &id, if told { NoticeState::Settled } else { NoticeState::Open });
+                if row.is_some()
+                    && let Some(entry) = self.entries().get_mut(&id)
+                {
+                    entry.background = true;
+                }
             }
         }
         Ok(())

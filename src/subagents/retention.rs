@@ -3,12 +3,13 @@
 use std::collections::BTreeSet;
 use std::time::{Duration, SystemTime};
 
+use super::agent_folders;
 use super::folders::{self, JobError};
 use super::job::{Job, JobState};
 use crate::clock;
 use crate::config::{Layout, Limits};
 use crate::files::{self, FileError, Sync};
-use crate::ids::{JobId, SessionId};
+use crate::ids::{JobId, JobKind, SessionId};
 use crate::store::job_index::JobFilter;
 use crate::store::{Store, StoreError};
 use crate::supervisor::record::RecordError;
@@ -66,12 +67,16 @@ fn remove_old(
 ) -> Result<Vec<(SessionId, JobId)>, RetentionError> {
     // First the mark: two processes that start at once do it once.
     files::replace(&layout.retention_mark(), b"", Sync::Process)?;
-    let ended: Vec<Job> = folders::scan_all(layout)?.found.into_iter().map(|found| found.job).filter(|job| !job.is_running()).collect();
+    let processes = folders::scan_all(layout)?.found.into_iter().map(|found| found.job);
+    let ended: Vec<Job> = processes.chain(agent_folders::scan(layout, None)?.jobs).filter(|job| !job.is_running()).collect();
     let facts: Vec<EndedJob> = ended.iter().filter_map(|job| fact(job, waiting)).collect();
     let mut removed = Vec::new();
     for index in recovery::choose(&facts, clock::now(), rules) {
         let Some(job) = ended.get(index) else { continue };
-        recovery::remove(&job.folder)?;
+        match job.owner.kind {
+            JobKind::LocalAgent => remove_agent(job)?,
+            JobKind::ProcessAgent | JobKind::Shell => recovery::remove(&job.folder)?,
+        }
         removed.push((job.owner.session.clone(), job.id().clone()));
         if let Some(session_folder) = job.folder.path().parent() {
             // Goes when it is empty, and only then.
@@ -81,9 +86,18 @@ fn remove_old(
     Ok(removed)
 }
 
+/// The folder of an ended local agent; its conversation stays in the store.
+fn remove_agent(job: &Job) -> Result<(), FileError> {
+    std::fs::remove_dir_all(job.folder.path()).map_err(FileError::at("cannot remove", job.folder.path()))
+}
+
 fn fact(job: &Job, waiting: &BTreeSet<(SessionId, JobId)>) -> Option<EndedJob> {
     let JobState::Ended { record, .. } = &job.state else { return None };
-    let task = std::fs::metadata(job.folder.task()).map_or(0, |metadata| metadata.len());
+    let size = |path: std::path::PathBuf| std::fs::metadata(path).map_or(0, |metadata| metadata.len());
+    let task = match job.owner.kind {
+        JobKind::LocalAgent => size(job.folder.agent_metadata()) + size(job.folder.agent_task_output()),
+        JobKind::ProcessAgent | JobKind::Shell => size(job.folder.task()),
+    };
     Some(EndedJob {
         ended_at: record.ended_at,
         bytes: record.stdout.kept + record.stderr.kept + task,

@@ -51,6 +51,9 @@ pub enum SendError {
     StoppedByPerson { id: JobId },
     #[error("{waiting} messages wait for agent {id} already; it takes no more before it has read them")]
     Full { id: JobId, waiting: usize },
+    /// R204, R316
+    #[error("SendMessage is not available in this turn: it uses a model given for it alone, and an agent that goes on would outlive it")]
+    OneOffModel,
     #[error("Cannot resume local agent {id}: {source}")]
     Resume { id: JobId, source: AgentError },
 }
@@ -124,6 +127,9 @@ impl Delegation {
     /// Hands a message to an agent of this session. Returns at once when the agent is busy: nobody waits for its tools
     /// (fault E5).
     pub async fn send_message(&self, to: &str, text: String, cancel: &CancellationToken) -> Result<(Arc<LocalAgent>, Sent), SendError> {
+        if self.is_once() {
+            return Err(SendError::OneOffModel);
+        }
         let agent = self.addressee(to)?;
         let slot = self.slot(&agent.id);
         let letter = Arc::new(Letter { text, run: AtomicU32::new(0), delivered: AtomicBool::new(false) });

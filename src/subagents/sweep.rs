@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 use std::path::PathBuf;
 
+use super::agent_folders;
 use super::folders::{JobError, all_ids};
 use crate::config::Layout;
 use crate::files::shown_paths;
@@ -13,7 +14,7 @@ use crate::supervisor::recovery;
 /// What a sweep found and did.
 #[derive(Debug, Default, serde::Serialize)]
 pub struct SweepReport {
-    /// Jobs whose keeper had died without a record; now recorded as lost.
+    /// Jobs whose keeper, or whose process, had died without a record; now recorded as lost.
     pub settled: Vec<JobId>,
     /// Folders of starts that were never completed; removed.
     #[serde(serialize_with = "shown_paths::serialize")]
@@ -63,6 +64,13 @@ pub fn sweep(layout: &Layout, only: Option<&SessionId>) -> Result<SweepReport, J
                 markers.dead.extend(before);
             }
             Err(RecordError::NeverStarted { path } | RecordError::NoJob { path }) => report.removed.push(path),
+            Err(error) => report.problems.push(error.to_string()),
+        }
+    }
+    for (session, id) in agent_folders::all_ids(layout, only)? {
+        match agent_folders::settle(layout, &session, &id) {
+            Ok(true) => report.settled.push(id),
+            Ok(false) => {}
             Err(error) => report.problems.push(error.to_string()),
         }
     }

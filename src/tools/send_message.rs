@@ -103,6 +103,7 @@ fn failure(error: &SendError) -> ToolFailure {
             told(FailureKind::Denied, "do not retry; tell the user what you wanted to send and wait for their answer".into())
         }
         SendError::ProfileUnavailable { .. } => told(FailureKind::Unavailable, "start another agent of a type that is available".into()),
+        SendError::OneOffModel => ToolFailure::new(FailureKind::Unavailable, error.to_string()),
         SendError::Full { .. } => told(FailureKind::Unavailable, "wait for the agent's end; its notification comes by itself".into()),
         SendError::Aborted { .. } => ToolFailure::new(FailureKind::Cancelled, error.to_string()),
         SendError::Resume { .. } => told(FailureKind::Failed, "start another agent with the whole task".into()),

@@ -116,7 +116,7 @@ fn spawn_failure(error: &SpawnError) -> ToolFailure {
     match error {
         SpawnError::EmptyTask => ToolFailure::invalid(TASK_EMPTY),
         SpawnError::NulInTask { .. } => ToolFailure::invalid(error.to_string()),
-        SpawnError::Cancelled => ToolFailure::failed(error.to_string()),
+        SpawnError::Cancelled | SpawnError::OneOffModel => ToolFailure::failed(error.to_string()),
         SpawnError::Turn(_) | SpawnError::Handover(_) | SpawnError::Launch(_) | SpawnError::Job(_) | SpawnError::Interrupted => {
             ToolFailure::failed(start_failure_text(error))
                 .with_hint("no child was started; try once more only when the cause may pass, else do the work yourself")
