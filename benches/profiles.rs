@@ -29,7 +29,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         cwd: folder.path().join("none"),
         plugins: Vec::new(),
         command_line: Vec::new(),
-        trusted: false,
+        trust: zapmyco::permissions::trust::Trust::none(std::path::Path::new("/")),
     };
     report("first load", || Catalog::load(&sources).definitions().count());
     let live = LiveCatalog::new(sources);

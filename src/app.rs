@@ -5,8 +5,10 @@
 mod agents;
 mod costs;
 mod git;
+mod hooks;
 pub mod model;
 pub mod session;
+pub mod trust;
 mod web;
 
 use std::path::{Path, PathBuf};
@@ -18,6 +20,7 @@ use crate::config::{Environment, Layout, Limits, ProjectLayout, Settings, Settin
 use crate::files::{self, FileError};
 use crate::permissions::Mode;
 use crate::permissions::rules::{Rule, RuleError, RuleSet, split_list};
+use crate::permissions::trust::{Trust, TrustError};
 use crate::store::{Store, StoreError};
 use crate::subagents::handover::Handover;
 
@@ -44,6 +47,10 @@ pub struct App {
     pub handover: Option<Handover>,
     /// Profiles of `--agents`, as JSON.
     pub agents: Option<String>,
+    /// What a person has trusted in this project.
+    pub trust: Trust,
+    /// Why the record of trust could not be used; nothing is trusted then.
+    pub trust_problem: Option<TrustError>,
 }
 
 /// Why the parts could not be put together.
@@ -71,6 +78,12 @@ impl App {
             None => environment.storage_root()?,
         };
         let layout = Layout::new(root);
+        // A child has what its parent hands down, and no trust of its own.
+        let opened = if handover.is_some() { Ok(Trust::none(&cwd)) } else { Trust::open(&layout, &cwd) };
+        let (trust, trust_problem) = match opened {
+            Ok(trust) => (trust, None),
+            Err(error) => (Trust::none(&cwd), Some(error)),
+        };
         let settings = Settings::load(Sources {
             layout: &layout,
             project: &ProjectLayout::new(cwd.clone()),
@@ -78,11 +91,12 @@ impl App {
             flags: flags.settings,
             handover: handover.as_ref().map(handed_settings).unwrap_or_default(),
             mode_width: Mode::width_of,
+            trusted: &|path, content| trust.holds(path, content),
         })?;
         settings.check(SECTIONS)?;
         let rules = rules(&settings, &flags.allow, &flags.deny, handover.as_ref())?;
         let limits = Arc::new(settings.limits().clone());
-        Ok(Self { environment, layout, cwd, settings, limits, rules, handover, agents: flags.agents })
+        Ok(Self { environment, layout, cwd, settings, limits, rules, handover, agents: flags.agents, trust, trust_problem })
     }
 
     /// The mode that settings, flags and parent give. A parent's mode is the widest there is, and the one that holds where

@@ -19,6 +19,8 @@ pub mod skills;
 pub mod store;
 pub mod web;
 
+pub mod hooks;
+
 pub mod agent;
 pub mod mcp;
 pub mod subagents;

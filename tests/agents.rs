@@ -30,7 +30,7 @@ fn sources(home: &Home) -> Sources {
         cwd: home.project(),
         plugins: Vec::new(),
         command_line: Vec::new(),
-        trusted: false,
+        trust: zapmyco::permissions::trust::Trust::none(&home.project()),
     }
 }
 

@@ -63,6 +63,7 @@ impl Setup {
             flags: self.flags.clone(),
             handover: self.handover.clone(),
             mode_width: Mode::width_of,
+            trusted: &|_, _| false,
         })?;
         settings.check(SECTIONS)?;
         Ok(settings)
@@ -341,6 +342,7 @@ fn in_the_home_folder_the_users_file_is_not_also_the_projects() {
             flags: Vec::new(),
             handover: Vec::new(),
             mode_width: |_| None,
+            trusted: &|_, _| false,
         })
         .unwrap()
     };

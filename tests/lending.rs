@@ -127,7 +127,7 @@ fn parent(home: &Home, shelf: Option<&Arc<Shelf>>, profiles: &Value) -> Delegati
         cwd: home.project(),
         plugins: Vec::new(),
         command_line: parse_command_line(&profiles.to_string()).unwrap(),
-        trusted: false,
+        trust: zapmyco::permissions::trust::Trust::none(&home.project()),
     });
     let facts = EnvironmentFacts {
         cwd: home.project(),
@@ -138,6 +138,7 @@ fn parent(home: &Home, shelf: Option<&Arc<Shelf>>, profiles: &Value) -> Delegati
         model: "script/lending.yaml".into(),
     };
     let local = LocalParts {
+        hooks: zapmyco::hooks::SessionHooks::none(),
         catalog: Arc::new(catalog),
         policy,
         home: None,

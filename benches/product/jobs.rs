@@ -199,6 +199,7 @@ fn order(home: &Path, id: &str, script: &str) -> Order {
         owner: serde_json::Value::Null,
         id: id.to_owned(),
         task_file: None,
+        stdin: None,
         handover: Vec::new(),
         ack_max: Duration::from_secs(30),
         retries: 3,

@@ -2,7 +2,7 @@
 //! the run. A call that waits for a person holds up nobody else.
 
 use std::path::PathBuf;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use serde_json::{Value, json};
@@ -10,15 +10,17 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use crate::agent::announcer::Announcer;
+use crate::agent::call_hooks::{Word, names_of};
 use crate::agent::event::EventKind;
 use crate::agent::places::{Need, Place, Places};
 use crate::agent::state::SessionState;
 use crate::agent::tool::{ApprovalNeed, FailureKind, Tool, ToolContext, ToolFailure, ToolReply};
 use crate::agent::tool_batch::Call;
+use crate::hooks::{HookEvent, SessionHooks};
 use crate::ids::SessionId;
-use crate::permissions::Effect;
 use crate::permissions::approval::{Answer, ApprovalRequest, Approver, CallSubject, Decision, Question, Subject};
 use crate::permissions::decide::{CalledTool, Policy, Verdict};
+use crate::permissions::{Effect, Rule};
 use crate::store::StoreError;
 
 /// What all calls of a batch share.
@@ -32,6 +34,9 @@ pub(crate) struct Around {
     pub only_peers_spoke: bool,
     pub state: Arc<SessionState>,
     pub places: Places,
+    pub hooks: SessionHooks,
+    /// Why hooks end the turn, when they do.
+    pub stopped: Arc<OnceLock<String>>,
 }
 
 /// One call with everything it needs.
@@ -89,39 +94,45 @@ impl Work {
     pub(crate) async fn perform(self) -> Done {
         let Work { around, tool, call, place, cancel } = self;
         let context = context_of(&around, &call, &cancel);
-        let mut wish = Wish { around: &around, tool: tool.as_ref(), input: call.input, context: &context };
-        let place = match wish.authorise(place).await {
+        let mut wish = Wish { around: &around, tool: tool.as_ref(), input: call.input, context: &context, hooks: Word::default() };
+        let asked = match wish.ask_hooks(place).await {
+            Ok(place) => wish.authorise(place).await,
+            Err(outcome) => Err(outcome),
+        };
+        let place = match asked {
             Ok(place) => place,
             Err(outcome) => return Done { outcome, ran: Duration::ZERO },
         };
-        let input = wish.input;
+        let Wish { input, hooks: Word { context: said_before, .. }, .. } = wish;
         let since = Instant::now();
-        let returned = tool.call(input, context).await;
+        let returned = tool.call(input.clone(), context.clone()).await;
         let ran = since.elapsed();
+        let outcome = around.after_call(tool.as_ref(), &context, &input, returned, said_before).await;
         drop(place);
-        Done { outcome: Outcome::Returned(returned), ran }
+        Done { outcome, ran }
     }
 }
 
 /// A call before it is allowed.
-struct Wish<'a> {
-    around: &'a Around,
-    tool: &'a dyn Tool,
-    input: Value,
-    context: &'a ToolContext,
+pub(super) struct Wish<'a> {
+    pub around: &'a Around,
+    pub tool: &'a dyn Tool,
+    pub input: Value,
+    pub context: &'a ToolContext,
+    pub hooks: Word,
 }
 
 /// What the person is asked, and what the call would do.
-struct Asked {
+pub(super) struct Asked {
     effect: Effect,
-    reason: String,
+    pub reason: String,
     suggestion: String,
     /// The call is itself a question.
-    questions: Option<Vec<Question>>,
+    pub questions: Option<Vec<Question>>,
 }
 
 impl Wish<'_> {
-    fn name(&self) -> &str {
+    pub(super) fn name(&self) -> &str {
         &self.tool.spec().declaration.name
     }
 
@@ -147,12 +158,28 @@ impl Wish<'_> {
             if approved.as_ref() == Some(&asked.reason) {
                 return Ok(place);
             }
+            if self.has_permission_hooks(&asked) {
+                let need = need_of(self.tool);
+                let waiting = self.around.places.wait(place, need, &asked.effect);
+                let allowed = self.ask_permission_hooks(&asked).await?;
+                place = tokio::select! {
+                    biased;
+                    () = self.context.cancel.cancelled() => return Err(Outcome::NotStarted),
+                    place = self.around.places.take(need) => place,
+                };
+                drop(waiting);
+                if allowed {
+                    // What would be denied by now, or for an input that the hook changed, is denied.
+                    self.decide()?;
+                    return Ok(place);
+                }
+            }
             if !self.around.approver.is_attended() {
                 return if asked.questions.is_some() { Ok(place) } else { Err(self.nobody_to_ask(&asked)) };
             }
             let need = need_of(self.tool);
             let waiting = self.around.places.wait(place, need, &asked.effect);
-            let decision = self.ask(&asked).await?;
+            let decision = self.ask_and_notify(&asked).await?;
             place = tokio::select! {
                 biased;
                 place = self.around.places.take(need) => place,
@@ -175,7 +202,7 @@ impl Wish<'_> {
     }
 
     /// What the policy says: `None` when the call may run, else what a person must be asked.
-    fn decide(&self) -> Result<Option<Asked>, Outcome> {
+    pub(super) fn decide(&self) -> Result<Option<Asked>, Outcome> {
         let name = self.name();
         let effect = match self.tool.effect(&self.input, self.context) {
             Ok(effect) => effect,
@@ -196,7 +223,12 @@ impl Wish<'_> {
                 denied: true,
             });
         }
-        match self.around.policy.decide(&self.called(), &effect) {
+        match self.verdict(&effect) {
+            Verdict::Allow if self.hooks.asks.is_some() => {
+                let suggestion = "change the hook, which is part of the settings".to_owned();
+                let reason = self.hooks.asks.clone().unwrap_or_default();
+                Ok(Some(Asked { effect, reason, suggestion, questions: self.tool.questions(&self.input) }))
+            }
             Verdict::Allow => Ok(self.tool.questions(&self.input).map(|questions| Asked {
                 effect,
                 reason: "it is a question to the user".to_owned(),
@@ -214,6 +246,35 @@ impl Wish<'_> {
                 denied: true,
             }),
         }
+    }
+
+    /// A hook that allows counts as a rule that does, for this one call: deny and ask rules, plan mode and an agent's own
+    /// bounds hold (R159).
+    fn verdict(&self, effect: &Effect) -> Verdict {
+        let policy = &self.around.policy;
+        let verdict = policy.decide(&self.called(), effect);
+        match (&verdict, Rule::parse(self.name())) {
+            (Verdict::Ask { .. }, Ok(rule)) if self.hooks.allows => policy.trial(&[rule]).decide(&self.called(), effect),
+            _ => verdict,
+        }
+    }
+
+    /// Asks the person, and tells the hooks that somebody is waited for; what they are still doing when the answer is there
+    /// is no longer wanted.
+    async fn ask_and_notify(&self, asked: &Asked) -> Result<Option<Decision>, Outcome> {
+        let told = self.context.cancel.child_token();
+        let kind = if asked.questions.is_some() { "question" } else { "permission_prompt" };
+        let message = format!("{} waits for your word: {}", self.name(), asked.reason);
+        let fields = json!({ "message": message, "notification_type": kind, "tool_name": names_of(self.tool).first() });
+        let names = [kind];
+        let asking = async {
+            let decision = self.ask(asked).await;
+            told.cancel();
+            decision
+        };
+        let (decision, said) = tokio::join!(asking, self.around.hooks.run(HookEvent::Notification, &names, fields, &told));
+        self.around.tell(&said).await?;
+        decision
     }
 
     /// Asks the person. `None` when the answer is no longer needed, because mode or rules have changed meanwhile.

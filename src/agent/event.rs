@@ -263,6 +263,8 @@ pub enum InputSource {
     Context,
     /// The request for a closing report after a limit.
     Limit,
+    /// A hook that keeps the session going (R151).
+    Hook,
 }
 
 impl InputSource {
@@ -270,7 +272,7 @@ impl InputSource {
     pub fn is_peer(self) -> bool {
         match self {
             Self::SubagentReply | Self::TaskNotification => true,
-            Self::User | Self::Subagent | Self::Context | Self::Limit => false,
+            Self::User | Self::Subagent | Self::Context | Self::Limit | Self::Hook => false,
         }
     }
 
@@ -278,7 +280,7 @@ impl InputSource {
     pub fn gives_tasks(self) -> bool {
         match self {
             Self::User | Self::Subagent => true,
-            Self::SubagentReply | Self::TaskNotification | Self::Context | Self::Limit => false,
+            Self::SubagentReply | Self::TaskNotification | Self::Context | Self::Limit | Self::Hook => false,
         }
     }
 }
@@ -315,6 +317,10 @@ pub enum TurnCause {
     /// The session could not be saved.
     StoreFailed {
         message: String,
+    },
+    /// A hook has ended the turn.
+    StoppedByHook {
+        reason: String,
     },
     Cancelled,
 }

@@ -82,7 +82,7 @@ struct Stored {
 }
 
 impl Origin {
-    fn as_str(self) -> &'static str {
+    pub(super) fn as_str(self) -> &'static str {
         match self {
             Self::Model => "assistant",
             Self::Tools => "tool_results",
@@ -92,6 +92,7 @@ impl Origin {
             Self::Input(InputSource::TaskNotification) => "task_notification",
             Self::Input(InputSource::Context) => "context",
             Self::Input(InputSource::Limit) => "limit",
+            Self::Input(InputSource::Hook) => "hook",
         }
     }
 
@@ -103,6 +104,7 @@ impl Origin {
             InputSource::TaskNotification,
             InputSource::Context,
             InputSource::Limit,
+            InputSource::Hook,
         ];
         let all = [Self::Model, Self::Tools].into_iter().chain(inputs.map(Self::Input));
         all.into_iter().find(|origin| origin.as_str() == text)

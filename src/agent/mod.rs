@@ -3,7 +3,9 @@
 mod announcer;
 pub mod budget;
 mod call;
+mod call_hooks;
 pub mod event;
+mod hooks;
 pub mod inbox;
 mod places;
 mod shorten;

@@ -18,6 +18,7 @@ use crate::agent::tool::ToolBox;
 use crate::agent::tool_batch::{CALL_RESULT, CallEnd};
 use crate::clock;
 use crate::config::Limits;
+use crate::hooks::SessionHooks;
 use crate::ids::{JobId, SessionId};
 use crate::models::one_off::OneOff;
 use crate::models::prices::{Bill, Prices, Usd};
@@ -51,6 +52,7 @@ pub struct SessionParts {
     /// What a person should hear at the start.
     pub notices: Vec<String>,
     pub inbox: Inbox,
+    pub hooks: SessionHooks,
     /// Model requests of this run (R172); `None`: no limit.
     pub max_turns: Option<u32>,
     /// Tokens of this run, cache reads included (R173); `None`: no limit.
@@ -112,6 +114,10 @@ pub struct Session {
     /// Requests that gave an answer, over all turns of this run.
     pub(super) steps: u32,
     denials: Vec<Denial>,
+    /// Taken up again from the store.
+    pub(super) resumed: bool,
+    /// The hooks of the start have run.
+    pub(super) begun: bool,
 }
 
 /// Characters of a session's title.
@@ -161,6 +167,7 @@ impl Session {
         });
         let mut session = Self::assemble(parts, history, record)?;
         session.titled = !row.title.is_empty();
+        session.resumed = true;
         session.pending_context = changed_context(&session.history, std::mem::take(&mut session.pending_context));
         let (model, mode) = (session.parts.model.name(), session.parts.policy.mode().as_str());
         if row.model != model {
@@ -236,6 +243,8 @@ impl Session {
             once: None,
             steps: 0,
             denials: Vec::new(),
+            resumed: false,
+            begun: false,
             parts,
         })
     }
@@ -370,7 +379,7 @@ fn state_value(record: &StateRecord) -> Value {
 }
 
 /// The context messages whose text is not the newest of its kind in the history.
-fn changed_context(history: &History, context: Vec<String>) -> Vec<String> {
+pub(super) fn changed_context(history: &History, context: Vec<String>) -> Vec<String> {
     let kind = |text: &str| text.lines().next().unwrap_or_default().to_owned();
     let mut newest: BTreeMap<String, String> = BTreeMap::new();
     for entry in history.entries() {

@@ -7,7 +7,7 @@
 use std::collections::HashMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use futures_util::future::join_all;
@@ -24,6 +24,7 @@ use crate::agent::shorten::{fair_share, shortened};
 use crate::agent::state::SessionState;
 use crate::agent::tool::{FailureKind, ToolBox};
 use crate::config::Limits;
+use crate::hooks::SessionHooks;
 use crate::ids::SessionId;
 use crate::permissions::approval::Approver;
 use crate::permissions::decide::Policy;
@@ -77,6 +78,9 @@ pub(crate) struct Batch<'a> {
     pub announcer: &'a Announcer,
     pub store: &'a Store,
     pub cancel: &'a CancellationToken,
+    pub hooks: &'a SessionHooks,
+    /// Set when hooks end the turn: no further call is started then.
+    pub stopped: &'a Arc<OnceLock<String>>,
 }
 
 /// What became of the attempt to start a call.
@@ -104,7 +108,7 @@ impl Batch<'_> {
         let mut next = 0;
         let mut given_up_at: Option<Instant> = None;
         loop {
-            while next < calls.len() && given_up_at.is_none() && !self.cancel.is_cancelled() {
+            while next < calls.len() && given_up_at.is_none() && !self.cancel.is_cancelled() && self.stopped.get().is_none() {
                 match self.start(next, &calls[next], &around, &mut running).await? {
                     Started::Running => {}
                     Started::Refused(end) => {
@@ -150,6 +154,8 @@ impl Batch<'_> {
             only_peers_spoke: self.only_peers_spoke,
             state: Arc::clone(self.state),
             places: Places::new(self.limits.tool_concurrency as usize),
+            hooks: self.hooks.clone(),
+            stopped: Arc::clone(self.stopped),
         }
     }
 

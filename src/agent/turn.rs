@@ -1,6 +1,6 @@
 //! One turn: request, stream, tool batch, what joins from the inbox between steps, and the limits.
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use futures_util::StreamExt;
@@ -94,7 +94,13 @@ impl Session {
 
     async fn run(&mut self, input: Delivery, progress: &mut Progress, cancel: &CancellationToken) -> Result<TurnCause, StoreError> {
         self.repair().await?;
+        if let Some(cause) = self.hooks_before(&input, cancel).await? {
+            // Taken, though not into the history: it must not come again.
+            input.confirm();
+            return Ok(cause);
+        }
         self.accept(input, true).await?;
+        let mut blocks = 0;
         loop {
             if cancel.is_cancelled() {
                 return Ok(TurnCause::Cancelled);
@@ -123,8 +129,13 @@ impl Session {
                 StopReason::EndTurn | StopReason::ToolUse => {}
             }
             if !calls.is_empty() {
-                self.run_batch(&calls, cancel).await?;
-            } else if cancel.is_cancelled() || self.limit_reached().is_some() || !self.join_waiting().await? {
+                if let Some(reason) = self.run_batch(&calls, cancel).await? {
+                    return Ok(TurnCause::StoppedByHook { reason });
+                }
+            } else if cancel.is_cancelled()
+                || self.limit_reached().is_some()
+                || !(self.join_waiting().await? || self.kept_going(&progress.text, &mut blocks, cancel).await?)
+            {
                 return Ok(TurnCause::Finished);
             }
         }
@@ -132,7 +143,7 @@ impl Session {
 
     /// Puts messages into the history: neighbours from one source as one message (R256). The first of a turn brings the
     /// context with it.
-    async fn accept(&mut self, delivery: Delivery, first: bool) -> Result<(), StoreError> {
+    pub(super) async fn accept(&mut self, delivery: Delivery, first: bool) -> Result<(), StoreError> {
         let inputs = joined(&delivery, self.parts.limits.notice_max);
         let context = self.pending_context.iter().map(|text| Entry::input(InputSource::Context, text.clone(), Vec::new()));
         let own = inputs.iter().map(|input| Entry::input(input.source, as_read(input, first), input.about.clone()));
@@ -293,7 +304,10 @@ impl Session {
         Ok(())
     }
 
-    async fn run_batch(&mut self, calls: &[Call], cancel: &CancellationToken) -> Result<(), StoreError> {
+    /// Gives the reason when hooks end the turn.
+    async fn run_batch(&mut self, calls: &[Call], cancel: &CancellationToken) -> Result<Option<String>, StoreError> {
+        self.write_transcript().await;
+        let stopped = Arc::new(OnceLock::new());
         let stop = cancel.child_token();
         let (budget, grace) = (self.parts.budget.clone(), self.parts.limits.stop_grace);
         let batch = Batch {
@@ -308,6 +322,8 @@ impl Session {
             announcer: &self.announcer,
             store: &self.parts.store,
             cancel: &stop,
+            hooks: &self.parts.hooks,
+            stopped: &stopped,
         };
         let ends = {
             let running = batch.run(calls);
@@ -322,7 +338,8 @@ impl Session {
             }
         };
         self.note_denials(&ends, |id| calls.iter().find(|call| call.id == id).map_or(Value::Null, |call| call.input.clone()));
-        self.keep_results(ends.into_iter().map(|end| result_block(&end.id, end.text, end.is_error)).collect()).await
+        self.keep_results(ends.into_iter().map(|end| result_block(&end.id, end.text, end.is_error)).collect()).await?;
+        Ok(stopped.get().cloned())
     }
 
     /// Pairs calls that will not be run with a result that says why.
@@ -406,9 +423,12 @@ fn joined(delivery: &Delivery, notice_max: u64) -> Vec<Joined> {
     for input in delivery.inputs() {
         let text = match input.source {
             InputSource::TaskNotification => shortened(input.text.clone(), share),
-            InputSource::User | InputSource::Subagent | InputSource::SubagentReply | InputSource::Context | InputSource::Limit => {
-                input.text.clone()
-            }
+            InputSource::User
+            | InputSource::Subagent
+            | InputSource::SubagentReply
+            | InputSource::Context
+            | InputSource::Limit
+            | InputSource::Hook => input.text.clone(),
         };
         match all.last_mut() {
             Some(last) if last.source == input.source => {
@@ -430,9 +450,12 @@ fn as_read(input: &Joined, first: bool) -> String {
         InputSource::Subagent if !first => incoming::coordinator_steer(&input.text),
         InputSource::SubagentReply if first => incoming::subagent_reply(&input.text),
         InputSource::SubagentReply => incoming::subagent_reply_steer(&input.text),
-        InputSource::User | InputSource::Subagent | InputSource::TaskNotification | InputSource::Context | InputSource::Limit => {
-            input.text.clone()
-        }
+        InputSource::User
+        | InputSource::Subagent
+        | InputSource::TaskNotification
+        | InputSource::Context
+        | InputSource::Limit
+        | InputSource::Hook => input.text.clone(),
     }
 }
 

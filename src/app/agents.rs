@@ -30,7 +30,7 @@ impl App {
             cwd: self.cwd.clone(),
             plugins: Vec::new(),
             command_line,
-            trusted: false,
+            trust: self.trust.clone(),
         }))
     }
 

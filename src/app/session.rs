@@ -18,6 +18,7 @@ use crate::app::{App, AppError, git};
 use crate::clock;
 use crate::files;
 use crate::frontmatter::Severity;
+use crate::hooks::SessionHooks;
 use crate::ids::{IdError, JobId, JobKind, SessionId};
 use crate::models::Prefix;
 use crate::permissions::approval::Unattended;
@@ -113,12 +114,17 @@ impl App {
         let costs = self.costs(chosen)?;
         let shelf = self.shelf(request.role, &mut notices)?;
         context.extend(shelf.as_ref().map(|shelf| skills_message(&shelf.list)));
+        let launcher = Launcher::new(Program::Own);
+        let hooks = self.session_hooks(&id, request.role, chosen, &launcher, &policy, &mut notices);
         let local = match request.role {
-            Role::Main => Some(self.local_parts(chosen, &request, &policy, &context, shelf.as_ref(), &costs)?),
+            Role::Main => {
+                let parts = self.local_parts(chosen, &request, &policy, &context, shelf.as_ref(), &costs)?;
+                Some(LocalParts { hooks: hooks.clone(), ..parts })
+            }
             Role::ProcessChild | Role::LocalChild => None,
         };
         let parts = self.delegation_parts(&id, chosen, &request, &store, &inbox, &policy);
-        let delegation = Delegation::new(DelegationParts { local, budget: costs.budget.clone(), ..parts });
+        let delegation = Delegation::new(DelegationParts { local, launcher, budget: costs.budget.clone(), ..parts });
         let mut tools = session_tools(request.role, &delegation, &policy);
         tools.shells.extend(shelf.map(|shelf| shelf.tool()));
         tools.web = self.web()?.tools(&policy);
@@ -153,6 +159,7 @@ impl App {
             agents,
             notices,
             inbox,
+            hooks,
             max_turns: request.max_turns,
             token_budget: None,
             money_budget: None,
@@ -262,6 +269,7 @@ impl App {
             skills: library.clone(),
             servers: None,
             toolbox: Arc::new(move |wanted: &ChildTools<'_>| child_tools(wanted, library.as_ref(), &web)),
+            hooks: SessionHooks::none(),
             context: context.to_vec(),
             facts: self.facts(chosen),
             settings: self.agent_settings().map_err(AppError::Settings)?,
@@ -283,6 +291,7 @@ impl App {
             allow: texts(&self.rules.allow),
             ask: texts(&self.rules.ask),
             deny: texts(&self.rules.deny),
+            hooks: self.hook_set().0,
             limits: self.settings.limits_set(),
             max_turns,
         }

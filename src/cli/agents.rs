@@ -8,11 +8,12 @@ use clap::{Args, Subcommand, ValueEnum};
 use serde_json::{Value, json};
 
 use super::agents_text as text;
-use super::config::settings_error;
+use super::config::{self, settings_error};
 use super::report::{CommandError, Exit, print_notice, print_out};
 use crate::config::{Environment, Layout, ProjectLayout, Settings};
 use crate::models::catalog;
 use crate::permissions::mode::Mode;
+use crate::permissions::trust::Trust;
 use crate::subagents::profiles::catalog::parse_file;
 use crate::subagents::profiles::edit::{self, Change, EditError};
 use crate::subagents::profiles::model_choice::{self, AgentSettings, ModelSelection, Reason, Situation, Wish};
@@ -187,11 +188,12 @@ impl<'a> Place<'a> {
             cwd: self.cwd.clone(),
             plugins: Vec::new(),
             command_line: command_line.map_err(|error| CommandError::usage(error.to_string()))?.unwrap_or_default(),
-            trusted: false,
+            trust: config::open_trust(&self.layout, &self.cwd),
         }))
     }
 
     fn settings(&self) -> Result<Settings, CommandError> {
+        let trust = config::open_trust(&self.layout, &self.cwd);
         Settings::load(crate::config::Sources {
             layout: &self.layout,
             project: &ProjectLayout::new(self.cwd.clone()),
@@ -199,6 +201,7 @@ impl<'a> Place<'a> {
             flags: Vec::new(),
             handover: Vec::new(),
             mode_width: Mode::width_of,
+            trusted: &|path, content| trust.holds(path, content),
         })
         .map_err(|error| settings_error(&error))
     }
@@ -396,10 +399,12 @@ fn check_paths(paths: &[PathBuf], level: FileLevel) -> Vec<Checked> {
         FileLevel::Project => (Level::Project, None),
         FileLevel::Plugin => (Level::Plugin, Some("plugin".to_owned())),
     };
+    // What a file says is checked, not what a person has said about it.
+    let trust = Trust::none(Path::new("/"));
     let mut checked = Vec::new();
     let mut names: BTreeMap<String, PathBuf> = BTreeMap::new();
     let mut check_file = |path: &Path, checked: &mut Vec<Checked>| {
-        let parsed = parse_file(path, level, plugin.clone(), false);
+        let parsed = parse_file(path, level, plugin.clone(), &trust);
         let mut diagnostics = parsed.diagnostics;
         let name = parsed.profile.map(|profile| profile.name);
         if let Some(name) = &name

@@ -5,7 +5,7 @@ use std::ffi::OsString;
 use clap::builder::styling::{AnsiColor, Styles};
 use clap::{ColorChoice, CommandFactory, Parser, Subcommand};
 
-use crate::cli::{agents, config, demo, jobs, manual, report, run, sessions, skills, subagent};
+use crate::cli::{agents, config, demo, jobs, manual, report, run, sessions, skills, subagent, trust};
 
 const STYLES: Styles = Styles::styled()
     .header(AnsiColor::Green.on_default().bold())
@@ -67,6 +67,7 @@ pub enum Command {
     Jobs(jobs::JobsArguments),
     Sessions(sessions::SessionsArguments),
     Skills(skills::SkillsArguments),
+    Trust(trust::TrustArguments),
     Completions(manual::CompletionsArguments),
     Man(manual::ManArguments),
 }

@@ -1,5 +1,7 @@
 //! Shows settings and where each value came from.
 
+use std::path::Path;
+
 use clap::{Args, Subcommand};
 use serde_json::{Value, json};
 
@@ -9,6 +11,7 @@ use crate::config::settings::{DEFAULTS, Diagnostic, Entry, FileOwner, SettingsFi
 use crate::config::{Environment, Layout, ProjectLayout, Settings, SettingsError, Source, Sources};
 use crate::models::catalog::{self, Choice, KeySource, Selection};
 use crate::permissions::mode::Mode;
+use crate::permissions::trust::Trust;
 
 /// Show settings and where each value comes from.
 #[derive(Args, Clone, Debug)]
@@ -55,13 +58,16 @@ pub(crate) fn settings_error(error: &SettingsError) -> CommandError {
 pub(crate) fn load(environment: &Environment) -> Result<Settings, CommandError> {
     let cwd = std::env::current_dir().map_err(|error| CommandError::usage(format!("the working directory is gone: {error}")))?;
     let root = environment.storage_root().map_err(|error| CommandError::from_error(Exit::Usage, &error))?;
+    let layout = Layout::new(root);
+    let trust = open_trust(&layout, &cwd);
     let settings = Settings::load(Sources {
-        layout: &Layout::new(root),
+        layout: &layout,
         project: &ProjectLayout::new(cwd),
         environment,
         flags: Vec::new(),
         handover: Vec::new(),
         mode_width: Mode::width_of,
+        trusted: &|path, content| trust.holds(path, content),
     })
     .and_then(|settings| settings.check(SECTIONS).map(|()| settings))
     .map_err(|error| settings_error(&error))?;
@@ -69,6 +75,14 @@ pub(crate) fn load(environment: &Environment) -> Result<Settings, CommandError> 
         return Err(settings_error(&error));
     }
     Ok(settings)
+}
+
+/// What is trusted in this project; a record that cannot be used is told and trusts nothing.
+pub(crate) fn open_trust(layout: &Layout, cwd: &Path) -> Trust {
+    Trust::open(layout, cwd).unwrap_or_else(|error| {
+        print_notice(&format!("nothing of this project is trusted: {error}"));
+        Trust::none(cwd)
+    })
 }
 
 /// Which model a run would use and why, in one line. Asks no server.

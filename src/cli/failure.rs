@@ -79,6 +79,7 @@ pub fn of_turn(cause: &TurnCause) -> Option<String> {
         TurnCause::Refused => Some("the provider's safety system ended the answer".to_owned()),
         TurnCause::ModelFailed { message, .. } => Some(message.clone()),
         TurnCause::StoreFailed { message } => Some(format!("the session could not be saved: {message}")),
+        TurnCause::StoppedByHook { reason } => Some(format!("a hook ended the turn: {reason}")),
         TurnCause::Cancelled => Some("stopped before the answer was there".to_owned()),
     }
 }

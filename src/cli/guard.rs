@@ -5,7 +5,8 @@
 
 use crate::cli::report::CommandError;
 use crate::config::Environment;
-use crate::config::environment::SUBAGENT;
+use crate::config::environment::{JOB, SUBAGENT};
+use crate::subagents::KEEP_ARGUMENT;
 
 /// What stands between us and the machine's first process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -19,7 +20,7 @@ pub enum Place {
 /// Where this process stands. `has_handover`: we are the payload that a supervisor started as a subagent.
 pub fn place(environment: &Environment, has_handover: bool) -> Place {
     let marked = environment.is_set(SUBAGENT) && !has_handover;
-    if marked || an_ancestor_is_marked() { Place::InsideSubagent } else { Place::Outside }
+    if marked || an_ancestor_has(SUBAGENT) { Place::InsideSubagent } else { Place::Outside }
 }
 
 /// The refusal, worded so that a model does not try again (fault I3).
@@ -31,21 +32,35 @@ pub fn refuse_inside_subagent(environment: &Environment, has_handover: bool, wha
     }
 }
 
+/// Whether anything of ours has started us: a shell, a hook or a subagent of some session.
+pub fn is_inside_session(environment: &Environment) -> bool {
+    environment.is_set(JOB) || environment.is_set(SUBAGENT) || an_ancestor_has(JOB) || an_ancestor_is_a_keeper()
+}
+
 /// Longest chain of parents that is looked at; a real one has about ten.
 #[cfg(target_os = "linux")]
 const ANCESTORS_MAX: usize = 256;
 
 /// Looks at the initial environment of every ancestor, which no program below can change.
+fn an_ancestor_has(name: &str) -> bool {
+    let mark = [name.as_bytes(), b"="].concat();
+    an_ancestor_shows("environ", |entries| entries.iter().any(|entry| entry.starts_with(&mark)))
+}
+
+/// A shell that replaces itself by us has taken its own environment along; the keeper above it is still there.
+fn an_ancestor_is_a_keeper() -> bool {
+    an_ancestor_shows("cmdline", |arguments| arguments.get(1).is_some_and(|argument| *argument == KEEP_ARGUMENT.as_bytes()))
+}
+
 #[cfg(target_os = "linux")]
-fn an_ancestor_is_marked() -> bool {
-    let mark = [SUBAGENT.as_bytes(), b"="].concat();
+fn an_ancestor_shows(file: &str, found: impl Fn(&[&[u8]]) -> bool) -> bool {
     let mut pid = nix::unistd::getppid().as_raw();
     for _ in 0..ANCESTORS_MAX {
         if pid <= 1 {
             return false;
         }
-        if let Ok(environ) = std::fs::read(format!("/proc/{pid}/environ"))
-            && environ.split(|byte| *byte == 0).any(|entry| entry.starts_with(&mark))
+        if let Ok(content) = std::fs::read(format!("/proc/{pid}/{file}"))
+            && found(&content.split(|byte| *byte == 0).collect::<Vec<_>>())
         {
             return true;
         }
@@ -65,9 +80,9 @@ fn parent_of(pid: i32) -> Option<i32> {
     rest.split_whitespace().nth(1)?.parse().ok()
 }
 
-/// Other systems show no foreign environment; there the mark in our own is the whole check.
+/// Other systems show nothing of foreign processes; there the mark in our own environment is the whole check.
 #[cfg(not(target_os = "linux"))]
-fn an_ancestor_is_marked() -> bool {
+fn an_ancestor_shows(_: &str, _: impl Fn(&[&[u8]]) -> bool) -> bool {
     false
 }
 

@@ -20,6 +20,7 @@ mod sessions_text;
 pub mod signals;
 pub mod skills;
 pub mod subagent;
+pub mod trust;
 
 use std::ffi::OsString;
 use std::process::ExitCode;
@@ -71,6 +72,7 @@ fn dispatch(command: Command) -> Result<Exit, CommandError> {
         Command::Jobs(arguments) => jobs::run(&arguments, &Environment::read()),
         Command::Sessions(arguments) => sessions::run(&arguments, &Environment::read()),
         Command::Skills(arguments) => skills::run(&arguments, &Environment::read()),
+        Command::Trust(arguments) => trust::run(&arguments, Environment::read()),
         Command::Completions(arguments) => manual::completions(&arguments),
         Command::Man(arguments) => manual::man(&arguments),
     }

@@ -152,6 +152,7 @@ impl RunResult {
             Some(TurnCause::Refused) => "refused",
             Some(TurnCause::ModelFailed { .. }) => "model_failed",
             Some(TurnCause::StoreFailed { .. }) => "store_failed",
+            Some(TurnCause::StoppedByHook { .. }) => "stopped_by_hook",
             Some(TurnCause::Cancelled) => "cancelled",
             None => "not_started",
         }
@@ -162,9 +163,14 @@ impl RunResult {
         match &self.cause {
             Some(TurnCause::MaxTurns | TurnCause::Budget | TurnCause::MaxTokens) => true,
             Some(TurnCause::Finished) => false,
-            Some(TurnCause::Refused | TurnCause::ModelFailed { .. } | TurnCause::StoreFailed { .. } | TurnCause::Cancelled) | None => {
-                !self.text.is_empty()
-            }
+            Some(
+                TurnCause::Refused
+                | TurnCause::ModelFailed { .. }
+                | TurnCause::StoreFailed { .. }
+                | TurnCause::StoppedByHook { .. }
+                | TurnCause::Cancelled,
+            )
+            | None => !self.text.is_empty(),
         }
     }
 
@@ -172,7 +178,10 @@ impl RunResult {
     pub fn is_broken(&self) -> bool {
         match &self.cause {
             Some(TurnCause::Finished | TurnCause::MaxTurns | TurnCause::Budget | TurnCause::MaxTokens | TurnCause::Refused) => false,
-            Some(TurnCause::ModelFailed { .. } | TurnCause::StoreFailed { .. } | TurnCause::Cancelled) | None => true,
+            Some(
+                TurnCause::ModelFailed { .. } | TurnCause::StoreFailed { .. } | TurnCause::StoppedByHook { .. } | TurnCause::Cancelled,
+            )
+            | None => true,
         }
     }
 }

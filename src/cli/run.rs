@@ -21,7 +21,9 @@ use crate::cli::progress::{Detail, Progress};
 use crate::cli::prompt;
 use crate::cli::report::{self, CommandError, Exit};
 use crate::cli::signals::Shutdown;
+use crate::cli::trust;
 use crate::config::Environment;
+use crate::config::settings::Refused;
 use crate::config::units::{format_duration, parse_duration};
 use crate::ids::JobId;
 use crate::models::prices::Usd;
@@ -305,7 +307,12 @@ fn prepare(arguments: RunArguments, environment: Environment) -> Result<Work, Co
     flags.agents.clone_from(&arguments.agents);
     flags.settings.extend(arguments.budget.settings());
     let role = if arguments.subagent { Role::ProcessChild } else { Role::Main };
-    let app = App::load(environment, cwd, flags, handover).map_err(|error| failure::of_app(&error))?;
+    let load = || App::load(environment.clone(), cwd.clone(), flags.clone(), handover.clone()).map_err(|error| failure::of_app(&error));
+    let mut app = load()?;
+    // Read again after a new decision, so that what is used is what was trusted.
+    if role == Role::Main && !arguments.quiet && trust::ask_before_run(&app)? {
+        app = load()?;
+    }
     Ok(Work {
         app,
         prompt,
@@ -365,9 +372,7 @@ impl Work {
     async fn run(self) -> Result<Exit, CommandError> {
         let since = Instant::now();
         let shutdown = Shutdown::watch().map_err(|error| CommandError::new(Exit::Fault, format!("cannot watch signals: {error}")))?;
-        for diagnostic in self.app.settings.ignored() {
-            report::print_notice(&diagnostic.to_string());
-        }
+        self.say_ignored();
         let mut chosen =
             self.app.choose_model(&self.model, self.options.record.as_deref()).await.map_err(|error| failure::of_model(&error))?;
         if self.role == Role::Main {
@@ -386,6 +391,7 @@ impl Work {
         };
         let conversation = headless::converse(&mut open, prompt, once, self.options.on_exit, &self.app.limits, &shutdown).await;
         let result = self.result(&open, &conversation, &shutdown, since);
+        self.end_session(&mut open, &result, &shutdown).await;
         if let Some(Ok(Err(error))) = join(clearing).await {
             report::print_notice(&format!("old jobs could not be cleared away: {error}"));
         }
@@ -397,6 +403,40 @@ impl Work {
             return Err(CommandError::state(format!("the end of the session could not be saved: {error}")));
         }
         Ok(result.exit)
+    }
+
+    /// What the project's files ask for without effect. What waits for trust is one line: the command that shows it.
+    fn say_ignored(&self) {
+        let told = self.app.settings.ignored().iter().filter(|diagnostic| diagnostic.reason != Refused::Untrusted);
+        told.for_each(|diagnostic| report::print_notice(&diagnostic.to_string()));
+        if self.role == Role::Main
+            && let Some(line) = trust::untrusted_line(&self.app)
+        {
+            report::print_notice(&line);
+        }
+    }
+
+    /// Tells the hooks. After a stop they have as long as any other process to end by itself; a second one skips them.
+    async fn end_session(&self, open: &mut OpenSession, result: &RunResult, shutdown: &Shutdown) {
+        let reason = match result.exit {
+            _ if shutdown.requested.is_cancelled() => "stopped",
+            Exit::Done | Exit::Denied | Exit::JobsLeft | Exit::Partial => "finished",
+            _ => "failed",
+        };
+        let cancel = shutdown.hard.child_token();
+        let hurry = async {
+            shutdown.requested.cancelled().await;
+            tokio::time::sleep(self.app.limits.stop_grace).await;
+            cancel.cancel();
+            std::future::pending().await
+        };
+        let ended = tokio::select! {
+            ended = open.session.end(reason, &cancel) => ended,
+            () = hurry => Ok(()),
+        };
+        if let Err(error) = ended {
+            report::print_notice(&format!("the end of the session could not be logged: {error}"));
+        }
     }
 
     async fn open(&self, chosen: &ChosenModel, observers: &Observers) -> Result<OpenSession, CommandError> {
@@ -443,6 +483,7 @@ impl Work {
             TurnCause::StoreFailed { .. } => Exit::StateLost,
             TurnCause::MaxTurns | TurnCause::Budget | TurnCause::MaxTokens => Exit::Partial,
             TurnCause::Refused => Exit::ProviderRefused,
+            TurnCause::StoppedByHook { .. } => Exit::Denied,
             TurnCause::Cancelled => Exit::Failed,
             TurnCause::Finished if conversation.ceiling_reached => Exit::JobsLeft,
             TurnCause::Finished if refused => Exit::Denied,

@@ -214,6 +214,7 @@ fn child_settings(arguments: &SpawnArguments, environment: &Environment) -> Resu
         allow: texts(&app.rules.allow),
         ask: texts(&app.rules.ask),
         deny: texts(&app.rules.deny),
+        hooks: app.hook_set().0,
         limits: app.settings.limits_set(),
         max_turns: arguments.max_turns,
     };

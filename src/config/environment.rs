@@ -26,6 +26,9 @@ pub const HANDOVER_FD: &str = "ZAPMYCO_HANDOVER_FD";
 pub const MODE_FD: &str = "ZAPMYCO_MODE_FD";
 /// Number of the small file in which a session and all its children count what they use of a shared budget.
 pub const BUDGET_FD: &str = "ZAPMYCO_BUDGET_FD";
+/// The project's folder, for hooks; the second name is what hooks written for Claude Code look for.
+pub const PROJECT_DIR: &str = "ZAPMYCO_PROJECT_DIR";
+pub const PROJECT_DIR_FOREIGN: &str = "CLAUDE_PROJECT_DIR";
 // The providers' own names, honoured without any file.
 pub const ANTHROPIC_API_KEY: &str = "ANTHROPIC_API_KEY";
 pub const ANTHROPIC_BASE_URL: &str = "ANTHROPIC_BASE_URL";

@@ -72,6 +72,36 @@ impl Layout {
         self.root.join("locks/spawn").join(session.as_str())
     }
 
+    /// What a person has trusted in projects, a file per project.
+    pub fn trust(&self) -> PathBuf {
+        self.root.join("trust")
+    }
+
+    /// `digest`: of the project's path.
+    pub fn trust_of(&self, digest: &str) -> PathBuf {
+        self.trust().join(format!("{digest}.json"))
+    }
+
+    /// Held while a decision is recorded.
+    pub fn trust_lock(&self) -> PathBuf {
+        self.trust().join("lock")
+    }
+
+    /// What a session's hooks need while it is open: a folder per running hook, and transcripts.
+    pub fn session_hooks(&self, session: &SessionId) -> PathBuf {
+        self.hooks().join(session.as_str())
+    }
+
+    /// The folders of all sessions with hooks.
+    pub fn hooks(&self) -> PathBuf {
+        self.root.join("hooks")
+    }
+
+    /// The conversation of `session`, a child of `main` or itself, for hooks to read.
+    pub fn hook_transcript(&self, main: &SessionId, session: &SessionId) -> PathBuf {
+        self.session_hooks(main).join(format!("{session}.jsonl"))
+    }
+
     /// Its time of change tells when old jobs were last cleared away.
     pub fn retention_mark(&self) -> PathBuf {
         self.root.join("retention")

@@ -14,5 +14,6 @@ pub use environment::Environment;
 pub use error::SettingsError;
 pub use layout::{JobFolder, Layout, ProjectLayout, Stream};
 pub use limits::Limits;
-pub use settings::{Settings, Sources};
+pub use settings::{ProjectRights, Settings, Sources};
 pub use tree::Source;
+pub(crate) use tree::{Content, Node};

@@ -64,6 +64,8 @@ pub const SECTIONS: &[KnownSection] = &[
         ])),
     },
     KnownSection { key: "web", shape: Shape::Fields(&[("allow_private", Shape::Value)]) },
+    // Each bad entry is told by itself, and the others still load.
+    KnownSection { key: "hooks", shape: Shape::Value },
     KnownSection { key: "limits", shape: Shape::Limits },
 ];
 

@@ -24,6 +24,7 @@ pub struct Settings {
     limits: Limits,
     files: Vec<SettingsFile>,
     ignored: Vec<Diagnostic>,
+    rights: Vec<ProjectRights>,
 }
 
 /// Where settings come from, apart from the files.
@@ -37,6 +38,20 @@ pub struct Sources<'s> {
     pub handover: Vec<(String, toml::Value)>,
     /// How wide a permission mode is, `None` for an unknown word: a project file may only make it stricter.
     pub mode_width: fn(&str) -> Option<u8>,
+    /// Whether a person has trusted these very bytes of a project's file: only then its hooks and allow rules are taken.
+    pub trusted: &'s dyn Fn(&Path, &[u8]) -> bool,
+}
+
+/// What a project's settings file asks for that needs a person's trust.
+#[derive(Clone, Debug)]
+pub struct ProjectRights {
+    pub path: PathBuf,
+    /// The file as it was read.
+    pub content: Vec<u8>,
+    pub trusted: bool,
+    /// Texts of its allow rules.
+    pub allow: Vec<String>,
+    pub(crate) hooks: Option<Node>,
 }
 
 /// A file that was looked for.
@@ -72,6 +87,8 @@ pub enum Refused {
     WiderRights,
     /// It concerns the jobs of all projects.
     OtherProjects,
+    /// It waits for a person's trust.
+    Untrusted,
 }
 
 /// One setting with its value as TOML (secrets hidden) and its source.
@@ -91,19 +108,21 @@ pub(super) const FILE_MAX: u64 = 1024 * 1024;
 /// Keys whose lists grow with every layer: a rule of the user is never lost because the project has rules too.
 const ADDED_LISTS: [&str; 3] = ["permissions.allow", "permissions.ask", "permissions.deny"];
 
+/// So do the lists of hooks, whatever the event.
+const HOOKS_KEY: &str = "hooks";
+
 const MODEL_KEY: &str = "model";
 const MODE_KEY: &str = "permission_mode";
 const ALLOW_KEY: &str = "permissions.allow";
 
 /// What a project's file cannot set (decision: a repository must not redirect a key or raise its own rights).
-const REFUSED_IN_PROJECTS: [(&str, Refused); 13] = [
+const REFUSED_IN_PROJECTS: [(&str, Refused); 12] = [
     ("providers", Refused::Address),
     ("base_url", Refused::Address),
     ("api_key", Refused::Address),
     ("api_key_env", Refused::Address),
     ("api_key_file", Refused::Address),
     ("web", Refused::Address),
-    (ALLOW_KEY, Refused::WiderRights),
     ("skills.refused_in_children", Refused::WiderRights),
     ("budget", Refused::WiderRights),
     ("prices", Refused::WiderRights),
@@ -111,6 +130,12 @@ const REFUSED_IN_PROJECTS: [(&str, Refused); 13] = [
     ("limits.retention_count", Refused::OtherProjects),
     ("limits.retention_bytes", Refused::OtherProjects),
 ];
+
+/// What a project's file may set once a person has trusted its exact content.
+const NEED_TRUST: [&str; 2] = [ALLOW_KEY, HOOKS_KEY];
+
+/// A project may only ask for more strictness here.
+const FAIL_CLOSED_KEY: &str = "hooks.fail_closed";
 
 /// Model names that make a file play the model: a file of the project would then call tools as if a model had.
 const PLAYED_MODELS: [&str; 2] = ["script:", "replay:"];
@@ -125,14 +150,14 @@ impl Settings {
             column: error.column,
             message: error.message,
         })?;
-        let mut settings = Self { tree, limits: Limits::default(), files: Vec::new(), ignored: Vec::new() };
+        let mut settings = Self { tree, limits: Limits::default(), files: Vec::new(), ignored: Vec::new(), rights: Vec::new() };
         let user = sources.layout.user_settings();
-        settings.add_file(&user, FileOwner::User, sources.mode_width)?;
+        settings.add_file(&user, FileOwner::User, &sources)?;
         let project = [(sources.project.settings(), FileOwner::Project), (sources.project.private_settings(), FileOwner::ProjectPrivate)];
         for (path, owner) in project {
             // In the home folder both names mean the user's own file.
             if !is_same_file(&user, &path) {
-                settings.add_file(&path, owner, sources.mode_width)?;
+                settings.add_file(&path, owner, &sources)?;
             }
         }
         settings.add_environment(sources.environment)?;
@@ -158,6 +183,11 @@ impl Settings {
             let (key, value, source_place) = error.place.unwrap_or_else(|| (key.to_owned(), node.shown(key), node.source.clone()));
             SettingsError::Value { key, value, source_place, message: error.message }
         })
+    }
+
+    /// The merged section with the place of every value, for those who tell of each entry by itself.
+    pub(crate) fn node(&self, key: &str) -> Option<&Node> {
+        self.tree.get(key)
     }
 
     /// An error about a value that has the right type but makes no sense to whoever reads it.
@@ -201,6 +231,11 @@ impl Settings {
         &self.ignored
     }
 
+    /// What the project's files ask for that needs trust, and whether they have it.
+    pub fn project_rights(&self) -> &[ProjectRights] {
+        &self.rights
+    }
+
     /// Every setting, by key.
     pub fn entries(&self) -> Vec<Entry> {
         let mut entries = Vec::new();
@@ -221,7 +256,7 @@ impl Settings {
         Ok(())
     }
 
-    fn add_file(&mut self, path: &Path, owner: FileOwner, mode_width: fn(&str) -> Option<u8>) -> Result<(), SettingsError> {
+    fn add_file(&mut self, path: &Path, owner: FileOwner, sources: &Sources<'_>) -> Result<(), SettingsError> {
         let text = read_file(path)?;
         self.files.push(SettingsFile { path: path.to_owned(), owner, found: text.is_some() });
         let Some(text) = text else { return Ok(()) };
@@ -233,7 +268,10 @@ impl Settings {
         })?;
         match owner {
             FileOwner::User => {}
-            FileOwner::Project | FileOwner::ProjectPrivate => self.drop_refused(&mut node, mode_width),
+            FileOwner::Project | FileOwner::ProjectPrivate => {
+                self.drop_refused(&mut node, sources.mode_width);
+                self.drop_untrusted(&mut node, path, text.as_bytes(), sources.trusted);
+            }
         }
         self.lay(node);
         Ok(())
@@ -255,6 +293,27 @@ impl Settings {
         {
             self.drop_key(node, MODE_KEY, Refused::WiderRights);
         }
+    }
+
+    /// Trust is asked for the bytes that were parsed, so nothing can change between the question and the use.
+    fn drop_untrusted(&mut self, node: &mut Node, path: &Path, content: &[u8], trusted: &dyn Fn(&Path, &[u8]) -> bool) {
+        let rights = ProjectRights {
+            path: path.to_owned(),
+            content: content.to_owned(),
+            trusted: trusted(path, content),
+            allow: node.get(ALLOW_KEY).map(texts_of).unwrap_or_default(),
+            hooks: node.get(HOOKS_KEY).filter(|hooks| !hooks.is_empty_table()).cloned(),
+        };
+        if rights.allow.is_empty() && rights.hooks.is_none() {
+            return;
+        }
+        if !rights.trusted {
+            NEED_TRUST.iter().for_each(|key| self.drop_key(node, key, Refused::Untrusted));
+        }
+        if node.get(FAIL_CLOSED_KEY).is_some_and(|node| node.content != Content::Value(toml::Value::Boolean(true))) {
+            self.drop_key(node, FAIL_CLOSED_KEY, Refused::WiderRights);
+        }
+        self.rights.push(rights);
     }
 
     fn drop_key(&mut self, node: &mut Node, key: &str, reason: Refused) {
@@ -297,7 +356,7 @@ impl Settings {
     }
 
     fn lay(&mut self, stronger: Node) {
-        self.tree.merge(stronger, &|key| ADDED_LISTS.contains(&key));
+        self.tree.merge(stronger, &|key| ADDED_LISTS.contains(&key) || key.split('.').next() == Some(HOOKS_KEY));
     }
 
     fn read_limits(&mut self) -> Result<(), SettingsError> {
@@ -334,13 +393,29 @@ impl fmt::Display for Refused {
             Self::Address => "a project cannot choose where keys and conversations are sent",
             Self::WiderRights => "a project cannot allow more than your own settings do",
             Self::OtherProjects => "it concerns the jobs of all projects",
+            Self::Untrusted => "nobody has trusted this file as it is now",
         })
     }
 }
 
 impl fmt::Display for Diagnostic {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}: `{}` is ignored: {}; set it in your own settings file or by a flag", self.source, self.key, self.reason)
+        let remedy = match self.reason {
+            Refused::Address | Refused::WiderRights | Refused::OtherProjects => "set it in your own settings file or by a flag",
+            Refused::Untrusted => "`zapmyco trust` shows it and asks",
+        };
+        write!(f, "{}: `{}` is ignored: {}; {remedy}", self.source, self.key, self.reason)
+    }
+}
+
+/// The texts of a list, or a text alone.
+fn texts_of(node: &Node) -> Vec<String> {
+    match &node.content {
+        Content::List(items) => items.iter().flat_map(texts_of).collect(),
+        Content::Value(toml::Value::String(text)) => vec![text.clone()],
+        // Not a rule; whoever reads the rules says so.
+        Content::Value(value) => vec![value.to_string()],
+        Content::Table(_) => Vec::new(),
     }
 }
 

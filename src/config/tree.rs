@@ -150,6 +150,10 @@ impl Node {
         }
     }
 
+    pub fn is_empty_table(&self) -> bool {
+        matches!(&self.content, Content::Table(fields) if fields.is_empty())
+    }
+
     /// Lays `stronger` over this: tables are joined, lists at a key for which `adds` holds are appended, all else is replaced.
     pub fn merge(&mut self, stronger: Node, adds: &dyn Fn(&str) -> bool) {
         self.merge_below("", stronger, adds);

@@ -13,6 +13,7 @@ mod read_only;
 pub mod rules;
 pub mod sandbox;
 pub mod shell_command;
+pub mod trust;
 
 pub use decide::{CalledTool, ParentMode, Policy, Verdict};
 pub use effect::Effect;

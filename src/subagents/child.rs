@@ -21,7 +21,8 @@ use crate::agent::instructions;
 use crate::agent::prompt::{EnvironmentFacts, child_prompt};
 use crate::agent::session::{Session, SessionParts};
 use crate::agent::tool::ToolBox;
-use crate::config::Limits;
+use crate::config::{Layout, Limits};
+use crate::hooks::{self, HookSet, SessionHooks};
 use crate::mcp::{Loan, McpServers, Server, ServerState};
 use crate::models::one_off::OneOff;
 use crate::models::prices::{Prices, Usd};
@@ -43,6 +44,8 @@ pub struct LocalParts {
     pub selection: ModelSelection,
     pub models: Arc<dyn ChildModels>,
     pub toolbox: ToolFactory,
+    /// The session's; they run in its children too (R148).
+    pub hooks: SessionHooks,
     /// The parent's context messages (AGENTS.md, date, git state).
     pub context: Vec<String>,
     pub facts: EnvironmentFacts,
@@ -315,6 +318,7 @@ impl Nursery {
             policy = policy.with_memory(memory.folder());
         }
         let policy = Arc::new(policy);
+        let hooks = self.hooks(agent, &policy, &starter.layout);
         let inbox = Inbox::new(starter.limits.inbox_capacity);
         let uplink: Arc<dyn EventSink> = Arc::new(Uplink::new(agent.clone(), registry.events(), self.parts.forward_text));
         let shells = Delegation::new(DelegationParts {
@@ -360,6 +364,7 @@ impl Nursery {
             agents: Vec::new(),
             notices: Vec::new(),
             inbox: inbox.clone(),
+            hooks,
             max_turns: self.max_turns(&agent.profile, &starter.limits),
             token_budget: agent.profile.bounds.tokens(starter.limits.agent_token_budget),
             money_budget: agent.profile.bounds.money(self.parts.agent_money),
@@ -369,6 +374,20 @@ impl Nursery {
         };
         let session = if again { Session::resume(parts).await? } else { Session::create(parts).await? };
         Ok(OpenChild { session, shells, inbox })
+    }
+
+    /// R148, R149, R152
+    fn hooks(&self, agent: &LocalAgent, policy: &Arc<Policy>, layout: &Layout) -> SessionHooks {
+        let child = hooks::Agent {
+            id: agent.id.to_string(),
+            kind: agent.profile.name.clone(),
+            transcript: layout.hook_transcript(&agent.parent, &agent.session),
+        };
+        let place = agent.profile.origin.path.as_ref().map_or_else(|| agent.profile.name.clone(), |path| path.display().to_string());
+        // What is wrong with them was told when the profile was read.
+        let own = agent.profile.hooks.as_ref().map(|hooks| HookSet::of_profile(hooks, &place).0).unwrap_or_default();
+        let policy = Arc::clone(policy);
+        self.parts.hooks.for_child(child, own, Arc::new(move || policy.mode()))
     }
 
     /// R44, R45, R81, R284, R285: never wider than the parent now; the built-in Explore and Plan are held to reading in code.

@@ -18,6 +18,7 @@ use crate::agent::budget::Allowance;
 use crate::config::Environment;
 use crate::config::environment::{BUDGET_FD, HANDOVER_FD, MODE_FD};
 use crate::files::{any_path, any_path_option};
+use crate::hooks::HookSet;
 use crate::ids::SessionId;
 use crate::permissions::Mode;
 use crate::supervisor::launch::{memory_file, reopen, reopen_writable, sealed_memory_file};
@@ -43,6 +44,9 @@ pub struct ChildSettings {
     pub allow: Vec<String>,
     pub ask: Vec<String>,
     pub deny: Vec<String>,
+    /// The hooks of the session, which run in its children too (R148). Handed down and not read again: a child must not have
+    /// other ones because a file has changed meanwhile.
+    pub hooks: HookSet,
     /// `[limits]` keys that differ from the defaults.
     pub limits: Vec<(String, String)>,
     pub max_turns: Option<u32>,
@@ -59,6 +63,8 @@ pub struct Handover {
     pub allow: Vec<String>,
     pub ask: Vec<String>,
     pub deny: Vec<String>,
+    #[serde(default)]
+    pub hooks: HookSet,
     pub limits: Vec<(String, String)>,
     pub max_turns: Option<u32>,
     /// What is shared with the parent; the count itself is in a file of its own. `None`: nothing is.
@@ -99,6 +105,7 @@ impl Handover {
             allow: child.allow,
             ask: child.ask,
             deny: child.deny,
+            hooks: child.hooks,
             limits: child.limits,
             max_turns: child.max_turns,
             budget,

@@ -710,6 +710,10 @@ fn end_of(agent: &LocalAgent, turn: Option<TurnEnd>, forced: Option<(EndCause, S
             ended_by(agent, EndCause::FinishedPartial, Some("api_failure"), Some(message), partial_text())
         }
         TurnCause::ModelFailed { message, .. } => failed(agent, message, String::new()),
+        TurnCause::StoppedByHook { reason } if !partial_text().trim().is_empty() => {
+            ended_by(agent, EndCause::FinishedPartial, Some("stopped_by_hook"), Some(reason), partial_text())
+        }
+        TurnCause::StoppedByHook { reason } => failed(agent, format!("a hook ended the turn: {reason}"), String::new()),
         TurnCause::StoreFailed { message } => failed(agent, message, partial_text()),
         TurnCause::Cancelled if by_budget => ended_by(agent, EndCause::FinishedPartial, Some("budget"), None, partial_text()),
         TurnCause::Cancelled => {
@@ -780,6 +784,7 @@ pub fn partial_in_words(end: &LocalEnd) -> Option<String> {
         "max_tokens" => "the answer was cut by the model's token limit (max_tokens)".to_owned(),
         "refused" => "the provider's safety system ended the answer (refused)".to_owned(),
         "api_failure" => format!("the provider failed before the end (api_failure): {}", end.error.as_deref().unwrap_or("no reason given")),
+        "stopped_by_hook" => format!("a hook ended the turn (stopped_by_hook): {}", end.error.as_deref().unwrap_or("no reason given")),
         other => other.to_owned(),
     };
     Some(words)

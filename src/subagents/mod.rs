@@ -31,4 +31,5 @@ pub mod tend;
 mod turns;
 pub mod uplink;
 
+pub use crate::supervisor::launch::KEEP_ARGUMENT;
 pub use crate::supervisor::record::Requester;

@@ -161,6 +161,7 @@ impl Starter {
             // Plain data with string keys, and paths in a form of their own: it has a JSON form.
             owner: serde_json::to_value(&owner).unwrap_or_default(),
             task_file,
+            stdin: None,
             handover,
             ack_max: self.limits.start_ack_max,
             retries: self.limits.start_retries,

@@ -120,6 +120,10 @@ impl EventSink for Uplink {
         self.note(&event.kind);
         let Some(parent) = &self.parent else { return };
         let show = |kind| parent.send(&Event { session: self.agent.parent.clone(), kind });
+        if let EventKind::Notice { text } = &event.kind {
+            // What a person should hear is theirs to hear, whoever says it.
+            show(EventKind::Notice { text: format!("{} ({}): {text}", self.agent.profile.name, self.agent.id) });
+        }
         if let Some(mirrored) = self.mirrored(&event.kind) {
             show(EventKind::Subagent { agent: self.agent.origin(), event: Box::new(mirrored) });
         }

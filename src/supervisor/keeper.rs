@@ -120,9 +120,10 @@ impl<'a> Keeper<'a> {
         while signals.next().is_some() {}
         platform::become_keeper().map_err(at(StartStage::KeeperSetup))?;
         let (order, mut descriptors): (KeeperOrder, _) = wire::receive_message(lifeline).map_err(at(StartStage::KeeperSetup))?;
-        if descriptors.len() != order.handover.len() + 1 {
+        if descriptors.len() != order.handover.len() + 1 + usize::from(order.has_stdin) {
             return Err(at(StartStage::KeeperSetup)(io::Error::new(io::ErrorKind::InvalidData, "descriptors are missing")));
         }
+        let stdin = if order.has_stdin { descriptors.pop() } else { None };
         let handed_over = descriptors.split_off(1);
         let lock = descriptors.remove(0);
         // Not to hold the agent's directory or its file system.
@@ -136,7 +137,7 @@ impl<'a> Keeper<'a> {
         let (stderr, stderr_writer) = Capture::create(&folder, Stream::Stderr, order.plan.output).map_err(&output)?;
         let temporary = Temporary::make(order.plan.temporary_folder(&order.marker)).map_err(at(StartStage::Confinement))?;
         let additions = additions(&order, &inherited, grace, temporary.path(), &handed_over);
-        let payload = payload::start(&order, &additions, &handed_over, temporary.path(), stdout_writer, stderr_writer)?;
+        let payload = payload::start(&order, &additions, &handed_over, temporary.path(), stdin, (stdout_writer, stderr_writer))?;
         let (started, started_at) = (Instant::now(), clock::now());
         drop(handed_over);
         let no_child = || io::Error::new(io::ErrorKind::InvalidData, "impossible process number");

@@ -57,6 +57,8 @@ pub struct Order {
     pub id: String,
     /// Content of the task file, written before the payload starts.
     pub task_file: Option<Vec<u8>>,
+    /// What the payload reads as stdin; `None`: nothing.
+    pub stdin: Option<OwnedFd>,
     pub handover: Vec<Handover>,
     /// Longest wait for the acknowledgement.
     pub ack_max: Duration,
@@ -160,11 +162,13 @@ impl Launcher {
         drop(keeper_end);
         let mut descriptors: Vec<BorrowedFd<'_>> = vec![lock.as_fd()];
         descriptors.extend(order.handover.iter().map(|handover| handover.file.as_fd()));
+        descriptors.extend(order.stdin.iter().map(AsFd::as_fd));
         let message = KeeperOrder {
             plan: order.plan,
             folder: folder.path().to_owned(),
             marker: marker.to_owned(),
             handover: order.handover.iter().map(|handover| handover.variable.to_owned()).collect(),
+            has_stdin: order.stdin.is_some(),
             retries: order.retries,
         };
         let answer = rustix::net::sockopt::set_socket_timeout(&lifeline, rustix::net::sockopt::Timeout::Send, Some(order.ack_max))

@@ -30,8 +30,8 @@ pub(crate) fn start(
     additions: &[(OsString, OsString)],
     handed_over: &[OwnedFd],
     temporary: Option<&Path>,
-    stdout: OwnedFd,
-    stderr: OwnedFd,
+    stdin: Option<OwnedFd>,
+    (stdout, stderr): (OwnedFd, OwnedFd),
 ) -> Result<u32, StartFailure> {
     let plan = &order.plan;
     let failed = |stage| move |source: io::Error| StartFailure { stage, source };
@@ -52,7 +52,7 @@ pub(crate) fn start(
     }
     let (reader, writer) = report.unzip();
     let mut command = command(order, additions, confinement.zip(writer));
-    command.stdin(Stdio::null()).stdout(stdout).stderr(stderr);
+    command.stdin(stdin.map_or_else(Stdio::null, Stdio::from)).stdout(stdout).stderr(stderr);
     let spawned = spawn_with_retries(&mut command, order.retries);
     drop(command);
     // Waited for by number, without reaping first: the handle of the standard library is of no use.

@@ -105,7 +105,7 @@ pub enum OnOwnerDeath {
     Finish,
 }
 
-/// What the launcher sends over the lifeline; descriptors go along: the held lock, then one per `handover`.
+/// What the launcher sends over the lifeline; descriptors go along: the held lock, one per `handover`, stdin.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct KeeperOrder {
     pub plan: LaunchPlan,
@@ -115,6 +115,9 @@ pub(crate) struct KeeperOrder {
     pub marker: String,
     /// Names of the variables that tell the payload the numbers of the descriptors passed on.
     pub handover: Vec<String>,
+    /// The last of the descriptors is the payload's stdin.
+    #[serde(default)]
+    pub has_stdin: bool,
     /// Further tries when the system is out of processes.
     pub retries: u32,
 }

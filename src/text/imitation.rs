@@ -20,6 +20,7 @@ const TAGS: &[&str] = &[
     "memory-index",
     "web-page",
     "web-results",
+    "hook-context",
 ];
 
 /// How a line begins that only we write.

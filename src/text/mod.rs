@@ -2,6 +2,7 @@
 
 pub mod agent_replies;
 pub mod fold;
+pub mod hooks;
 pub mod imitation;
 pub mod incoming;
 pub mod subagent_replies;

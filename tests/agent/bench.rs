@@ -248,6 +248,7 @@ impl Bench {
             context: self.context.clone(),
             agents: Vec::new(),
             notices: Vec::new(),
+            hooks: zapmyco::hooks::SessionHooks::none(),
             inbox: self.inbox.clone(),
             max_turns: self.max_turns,
             token_budget: self.token_budget,

@@ -80,6 +80,7 @@ pub fn order(yard: &Path, id: &str, script: &str) -> Order {
         owner: serde_json::json!({ "test": id }),
         id: id.to_owned(),
         task_file: None,
+        stdin: None,
         handover: Vec::new(),
         ack_max: Duration::from_secs(30),
         retries: 3,

@@ -13,6 +13,7 @@ use super::profile::{EXPLORE, GENERAL_PURPOSE, Level, Origin, PLAN, Profile};
 use super::state_file::{self, AgentsState};
 use crate::config::layout::{self, Layout, ProjectLayout};
 use crate::frontmatter::{Code, Diagnostic, Severity};
+use crate::permissions::trust::Trust;
 
 /// Where profiles are looked for.
 #[derive(Clone, Debug)]
@@ -24,8 +25,8 @@ pub struct Sources {
     pub plugins: Vec<Plugin>,
     /// Profiles of `--agents`, read by `parse::parse_command_line`.
     pub command_line: Vec<Parsed>,
-    /// A person has trusted the workspace.
-    pub trusted: bool,
+    /// Which files of the project a person has trusted.
+    pub trust: Trust,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -243,7 +244,7 @@ fn assemble(sources: &Sources, walks: Vec<(Place, places::Walk)>, cache: &mut Ca
     for (place, walk) in walks {
         catalog.diagnostics.extend(walk.diagnostics);
         catalog.files_read += walk.files.len();
-        let parsed = parse_files(&walk.files, &place, sources.trusted, cache);
+        let parsed = parse_files(&walk.files, &place, &sources.trust, cache);
         for (found, parsed) in walk.files.into_iter().zip(parsed) {
             catalog.add((*parsed).clone(), Some(&place));
             fresh.insert((found.path, place.plugin.clone()), (found.stamp, parsed));
@@ -258,11 +259,11 @@ fn assemble(sources: &Sources, walks: Vec<(Place, places::Walk)>, cache: &mut Ca
 }
 
 /// Parses the files of one place, in threads when there are many. What stands in the cache unchanged is taken from it.
-fn parse_files(files: &[Found], place: &Place, trusted: bool, cache: &Cache) -> Vec<Arc<Parsed>> {
+fn parse_files(files: &[Found], place: &Place, trust: &Trust, cache: &Cache) -> Vec<Arc<Parsed>> {
     let parse_one = |found: &Found| -> Arc<Parsed> {
         match cache.get(&(found.path.clone(), place.plugin.clone())) {
             Some((stamp, parsed)) if *stamp == found.stamp => Arc::clone(parsed),
-            _ => Arc::new(parse_file(&found.path, place.level, place.plugin.clone(), trusted)),
+            _ => Arc::new(parse_file(&found.path, place.level, place.plugin.clone(), trust)),
         }
     };
     let threads = std::thread::available_parallelism().map_or(1, usize::from).min(files.len() / FILES_PER_THREAD_MIN).max(1);
@@ -280,9 +281,13 @@ fn parse_files(files: &[Found], place: &Place, trusted: bool, cache: &Cache) -> 
 }
 
 /// Reads one file as a profile of the given level.
-pub fn parse_file(path: &Path, level: Level, plugin: Option<String>, trusted: bool) -> Parsed {
+pub fn parse_file(path: &Path, level: Level, plugin: Option<String>, trust: &Trust) -> Parsed {
     match places::read(path) {
-        Ok(text) => parse::parse(&text, Origin { level, path: Some(path.to_owned()), plugin }, trusted),
+        Ok(text) => {
+            // For the bytes that are parsed, not for what the file may be a moment later.
+            let trusted = level == Level::Project && trust.holds(path, text.as_bytes());
+            parse::parse(&text, Origin { level, path: Some(path.to_owned()), plugin }, trusted)
+        }
         Err(diagnostic) => Parsed { profile: None, diagnostics: vec![diagnostic] },
     }
 }

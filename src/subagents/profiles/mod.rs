@@ -11,6 +11,7 @@ pub mod profile;
 pub mod state_file;
 pub mod tool_list;
 pub mod tool_policy;
+pub mod trust;
 
 pub use crate::frontmatter::{Code, Diagnostic, Severity};
 pub use catalog::{Catalog, Definition, LiveCatalog, Plugin, Replaced, Sources};

@@ -15,6 +15,7 @@ use super::profile::{
 use super::tool_list;
 use super::tool_policy;
 use crate::frontmatter::{self, Code, Diagnostic, RawField, Severity, Vocabulary};
+use crate::hooks::{HookSet, Problem};
 
 /// What reading one source gave. Without a profile there is at least one diagnostic.
 #[derive(Clone, Debug, PartialEq)]
@@ -409,7 +410,7 @@ impl Reader {
                 return None;
             }
             Level::Project if self.is_untrusted_project() => {
-                self.withhold(Field::Hooks, "it stands in a project that is not trusted", "move the hooks to your user settings");
+                self.withhold(Field::Hooks, "it stands in a project that is not trusted", "`zapmyco trust` shows it and asks");
                 return None;
             }
             Level::BuiltIn | Level::User | Level::Project | Level::CommandLine => {}
@@ -418,7 +419,10 @@ impl Reader {
             self.invalid(Code::InvalidValue, Severity::Warning, Field::Hooks, "a mapping of event names");
             return None;
         };
-        self.not_supported(Field::Hooks, "hooks of profiles are not run");
+        let line = raw.line;
+        for Problem { key, fault, .. } in HookSet::of_profile(&hooks, "profile").1 {
+            self.tell(Code::InvalidValue, Severity::Warning, line, format!("`{key}`: {fault}"), fault.remedy());
+        }
         Some(hooks)
     }
 
@@ -931,8 +935,11 @@ mod tests {
     #[test]
     fn what_is_not_supported_is_told_and_kept() {
         let parsed = parse_at(Level::User, "isolation: worktree\ninitialPrompt: go\neffort: high\nhooks: {Stop: []}");
-        assert_eq!(codes(&parsed), [(Code::NotSupported, Some(4)), (Code::NotSupported, Some(5)), (Code::NotSupported, Some(7))]);
+        assert_eq!(codes(&parsed), [(Code::NotSupported, Some(4)), (Code::NotSupported, Some(5))]);
         let profile = parsed.profile.unwrap();
+        assert!(profile.hooks.is_some());
+        let wrong = parse_at(Level::User, "hooks: {Stopp: [], Stop: [{matcher: 'a(', hooks: [{command: x}]}]}");
+        assert_eq!(codes(&wrong), [(Code::InvalidValue, Some(4)), (Code::InvalidValue, Some(4))]);
         assert_eq!(
             (profile.isolation, profile.initial_prompt.as_deref(), profile.effort),
             (Some(Isolation::Worktree), Some("go"), Some(Effort::High))

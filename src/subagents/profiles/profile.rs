@@ -41,7 +41,7 @@ pub struct Profile {
     pub background: bool,
     pub inject_agents_md: bool,
     pub color: Option<Color>,
-    /// As written; nobody runs them yet, which a diagnostic says.
+    /// As written; they run in the child alone (R152).
     pub hooks: Option<serde_json::Value>,
     pub isolation: Option<Isolation>,
     pub initial_prompt: Option<String>,
