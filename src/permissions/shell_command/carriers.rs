@@ -1,7 +1,13 @@
 //! Commands inside the words of other commands: what `env`, `xargs`, `sh -c`, `find -exec` and their kind would start.
 
+mod table;
+
+use self::table::{
+    CODE_OPTIONS, CODE_VARIABLES, GIT_CODE_ENDINGS, GIT_CODE_KEYS, GIT_CODE_OPTIONS, INTERPRETERS, LAUNCHERS, LAUNCHING, SHELLS, WRAPPERS,
+    Wrapper,
+};
 use super::words::{ANY, Word, joined_raw, program_name};
-use super::{Carries, Holds};
+use super::{Assignment, Carries, Holds};
 
 /// What a command carries.
 #[derive(Debug, Default)]
@@ -22,192 +28,92 @@ pub(super) struct Item {
 
 #[derive(Debug)]
 pub(super) enum What {
-    Command(Vec<Word>),
+    /// With the variables that are set for it.
+    Command(Vec<Word>, Vec<Assignment>),
     /// Shell code; with [`ANY`] in it nothing is known of it.
     Code(String),
 }
 
-/// A program that starts the command in its words.
-struct Wrapper {
-    names: &'static [&'static str],
-    /// Short options whose value is the next word when it is not glued.
-    short_with_value: &'static str,
-    long_with_value: &'static [&'static str],
-    /// Words before the command.
-    operands: usize,
-    carries: Carries,
+/// What the words of one command carry; `input` is text given on its standard input.
+pub(super) fn load(words: &[Word], assignments: &[Assignment], input: Option<&Word>) -> Load {
+    let mut load = load_of_words(words, input);
+    for assignment in assignments.iter().filter(|assignment| CODE_VARIABLES.contains(&assignment.name.as_str())) {
+        load.items.extend(code_item(std::slice::from_ref(&assignment.value), &assignment.value.raw));
+    }
+    load
 }
 
-const WRAPPERS: &[Wrapper] = &[
-    Wrapper {
-        names: &["command", "builtin", "nohup", "setsid", "catchsegv", "busybox", "toybox"],
-        short_with_value: "",
-        long_with_value: &[],
-        operands: 0,
-        carries: Carries::Wraps,
-    },
-    Wrapper { names: &["exec"], short_with_value: "a", long_with_value: &[], operands: 0, carries: Carries::Wraps },
-    Wrapper { names: &["nice"], short_with_value: "n", long_with_value: &["adjustment"], operands: 0, carries: Carries::Wraps },
-    Wrapper {
-        names: &["ionice"],
-        short_with_value: "cnpPu",
-        long_with_value: &["class", "classdata", "pid", "pgid", "uid"],
-        operands: 0,
-        carries: Carries::Wraps,
-    },
-    Wrapper {
-        names: &["timeout"],
-        short_with_value: "ks",
-        long_with_value: &["kill-after", "signal"],
-        operands: 1,
-        carries: Carries::Wraps,
-    },
-    Wrapper {
-        names: &["stdbuf"],
-        short_with_value: "ioe",
-        long_with_value: &["input", "output", "error"],
-        operands: 0,
-        carries: Carries::Wraps,
-    },
-    Wrapper { names: &["time"], short_with_value: "fo", long_with_value: &["format", "output"], operands: 0, carries: Carries::Runs },
-    Wrapper {
-        names: &["chrt"],
-        short_with_value: "TPD",
-        long_with_value: &["sched-runtime", "sched-period", "sched-deadline"],
-        operands: 1,
-        carries: Carries::Runs,
-    },
-    Wrapper { names: &["taskset", "chroot"], short_with_value: "", long_with_value: &[], operands: 1, carries: Carries::Runs },
-    Wrapper {
-        names: &["sudo", "doas", "pkexec"],
-        short_with_value: "ugpCrthDRTU",
-        long_with_value: &[
-            "user",
-            "group",
-            "prompt",
-            "close-from",
-            "role",
-            "type",
-            "host",
-            "chdir",
-            "chroot",
-            "command-timeout",
-            "other-user",
-        ],
-        operands: 0,
-        carries: Carries::Runs,
-    },
-];
-
-/// Programs that start others, in ways too many to follow: any later word may be the program.
-const LAUNCHERS: &[&str] = &[
-    "bunx",
-    "bwrap",
-    "caffeinate",
-    "cpulimit",
-    "dbus-run-session",
-    "direnv",
-    "dotenv",
-    "entr",
-    "fakeroot",
-    "firejail",
-    "ltrace",
-    "nsenter",
-    "numactl",
-    "npx",
-    "perf",
-    "pipx",
-    "prlimit",
-    "proot",
-    "proxychains",
-    "rlwrap",
-    "runuser",
-    "setarch",
-    "strace",
-    "systemd-run",
-    "torsocks",
-    "unbuffer",
-    "unshare",
-    "uvx",
-    "valgrind",
-    "xvfb-run",
-];
-
-/// The same after one of their subcommands.
-const LAUNCHING: &[(&str, &[&str])] = &[
-    ("bundle", &["exec"]),
-    ("conda", &["run"]),
-    ("git", &["bisect"]),
-    ("mise", &["exec", "x"]),
-    ("nix", &["run", "shell", "develop"]),
-    ("npm", &["exec", "x"]),
-    ("pdm", &["run"]),
-    ("pipenv", &["run"]),
-    ("pnpm", &["exec", "dlx"]),
-    ("poetry", &["run"]),
-    ("rustup", &["run"]),
-    ("uv", &["run"]),
-    ("yarn", &["exec", "dlx"]),
-];
-
-const SHELLS: &[&str] = &["sh", "bash", "dash", "zsh", "ksh", "mksh", "ash", "rbash", "fish"];
-
-/// Programs that take code of their own language, and the options that it stands behind.
-const INTERPRETERS: &[(&str, &[&str])] = &[
-    ("python", &["-c"]),
-    ("perl", &["-e", "-E"]),
-    ("ruby", &["-e"]),
-    ("node", &["-e", "-p", "--eval", "--print"]),
-    ("php", &["-r"]),
-    ("lua", &["-e"]),
-    ("osascript", &["-e"]),
-    ("bun", &["-e"]),
-    ("deno", &["eval"]),
-];
-
-/// What the words of one command carry; `input` is text given on its standard input.
-pub(super) fn load(words: &[Word], input: Option<&Word>) -> Load {
-    let Some(program) = words.first().filter(|word| word.is_fixed()) else { return Load::default() };
-    let name = program_name(&program.text);
-    let only_shows = name == "command" && words.get(1).is_some_and(|word| matches!(word.text.as_str(), "-v" | "-V" | "-pv" | "-pV"));
-    if only_shows {
+fn load_of_words(words: &[Word], input: Option<&Word>) -> Load {
+    let Some((program, arguments)) = words.split_first() else { return Load::default() };
+    if !program.is_fixed() {
         return Load::default();
     }
-    if let Some(wrapper) = WRAPPERS.iter().find(|wrapper| wrapper.names.contains(&name)) {
-        return wrapped(wrapper, words);
+    let name = program_name(&program.text);
+    let first = arguments.first().map_or("", |word| word.text.as_str());
+    if name == "command" && matches!(first, "-v" | "-V" | "-pv" | "-pV") {
+        return Load::default();
     }
-    if SHELLS.contains(&name) {
-        return shell(words, input);
-    }
-    if LAUNCHERS.contains(&name)
-        || LAUNCHING.iter().any(|(launcher, with)| *launcher == name && words.get(1).is_some_and(|word| with.contains(&word.text.as_str())))
-    {
-        return launched(words);
-    }
-    if let Some((_, options)) =
-        INTERPRETERS.iter().find(|(interpreter, _)| name.trim_end_matches(|c: char| c.is_ascii_digit() || c == '.') == *interpreter)
-    {
-        let has_code = words.iter().any(|word| options.iter().any(|option| word.text.starts_with(option)));
-        let loose = if has_code { words[1..].iter().map(|word| word.text.clone()).collect() } else { Vec::new() };
-        return Load { loose, ..Load::default() };
-    }
-    match name {
+    let mut load = match name {
         "env" => environment(words),
         "xargs" => arguments_from_input(words),
         "find" => find(words),
-        "eval" => Load { carries: Carries::Wraps, items: code_item(&words[1..], words, 1).into_iter().collect(), loose: Vec::new() },
-        "awk" | "gawk" | "mawk" | "nawk" | "sed" => {
-            Load { loose: words[1..].iter().map(|word| word.text.clone()).collect(), ..Load::default() }
+        "eval" => Load { carries: Carries::Wraps, ..code_of(arguments, words) },
+        "trap" => trap(words),
+        "alias" => alias(words),
+        "hash" => Load { carries: Carries::Runs, ..hash(words) },
+        "watch" => joined_code(words, "nq", &["interval", "equexit"], 0),
+        "ssh" => ssh(words),
+        "source" | "." => {
+            if first.starts_with("/dev/") || arguments.first().is_some_and(|word| word.raw.starts_with("<(")) {
+                unseen(words)
+            } else {
+                Load::default()
+            }
         }
-        _ => Load::default(),
+        "at" | "batch" | "crontab" => from_input(words, input),
+        "git" => git(words),
+        "awk" | "gawk" | "mawk" | "nawk" | "sed" => loose_words(arguments),
+        _ if SHELLS.contains(&name) => shell(words, input),
+        _ => match WRAPPERS.iter().find(|wrapper| wrapper.names.contains(&name)) {
+            Some(wrapper) => wrapped(wrapper, words),
+            None => Load::default(),
+        },
+    };
+    if LAUNCHERS.contains(&name) || name.starts_with("ld-linux") {
+        launched(words, 1, &mut load);
+        load.loose.extend(arguments.iter().map(|word| word.text.clone()));
     }
+    if LAUNCHING.iter().any(|(launcher, with)| *launcher == name && with.contains(&first)) {
+        launched(words, 2, &mut load);
+    }
+    if let Some((_, short, long)) = CODE_OPTIONS.iter().find(|(program, _, _)| *program == name) {
+        code_options(words, short, long, &mut load);
+    }
+    if let Some((_, options)) = INTERPRETERS.iter().find(|(interpreter, _)| is_version_of(name, interpreter)) {
+        let has_code = options.is_empty() || arguments.iter().any(|word| options.iter().any(|option| word.text.starts_with(option)));
+        load.loose.extend(arguments.iter().filter(|_| has_code).chain(input).map(|word| word.text.clone()));
+    }
+    load
+}
+
+/// `python3.12` is a python.
+fn is_version_of(name: &str, interpreter: &str) -> bool {
+    name.strip_prefix(interpreter).is_some_and(|version| version.chars().all(|c| c.is_ascii_digit() || c == '.'))
+}
+
+fn loose_words(words: &[Word]) -> Load {
+    Load { loose: words.iter().map(|word| word.text.clone()).collect(), ..Load::default() }
 }
 
 /// The command after a wrapper's options and operands.
 fn wrapped(wrapper: &Wrapper, words: &[Word]) -> Load {
-    let mut at = after_options(words, wrapper.short_with_value, wrapper.long_with_value);
-    at += wrapper.operands;
-    command_at(words, at, wrapper.carries)
+    let at = after_options(words, wrapper.short_with_value, wrapper.long_with_value) + wrapper.operands;
+    if !wrapper.names.contains(&"sudo") {
+        return command_at(words, at, wrapper.carries);
+    }
+    let mut load = command_at(words, after_assignments(words, at), wrapper.carries);
+    set_for(&words[at.min(words.len())..], &mut load);
+    load
 }
 
 /// The first word that is no option and no option's value.
@@ -240,7 +146,7 @@ fn command_at(words: &[Word], at: usize, carries: Carries) -> Load {
     match words.get(at..) {
         Some(command) if !command.is_empty() => {
             let head = joined_raw(&words[..=at]);
-            let item = Item { what: What::Command(command.to_vec()), head, holds: Holds::Always };
+            let item = Item { what: What::Command(command.to_vec(), Vec::new()), head, holds: Holds::Always };
             Load { carries, items: vec![item], loose: Vec::new() }
         }
         Some(_) | None => Load::default(),
@@ -248,24 +154,189 @@ fn command_at(words: &[Word], at: usize, carries: Carries) -> Load {
 }
 
 /// Code made of words, as `eval` makes it.
-fn code_item(code: &[Word], words: &[Word], at: usize) -> Option<Item> {
+fn code_item(code: &[Word], head: &str) -> Option<Item> {
     if code.is_empty() {
         return None;
     }
     // an expansion of the words themselves has happened before the code is read
     let text = |word: &Word| if word.is_fixed() { word.text.clone() } else { format!("{ANY}{}", word.text) };
     let joined = code.iter().map(text).collect::<Vec<_>>().join(" ");
-    Some(Item { what: What::Code(joined), head: joined_raw(&words[..=at.min(words.len() - 1)]), holds: Holds::Always })
+    Some(Item { what: What::Code(joined), head: head.to_owned(), holds: Holds::Always })
 }
 
-fn launched(words: &[Word]) -> Load {
+/// Code that stands in the last words of a command.
+fn code_of(code: &[Word], words: &[Word]) -> Load {
+    let first = words.len() - code.len();
+    let head = joined_raw(&words[..words.len().min(first + 1)]);
+    Load { carries: Carries::Runs, items: code_item(code, &head).into_iter().collect(), loose: Vec::new() }
+}
+
+/// A command runs code that does not stand in the line.
+fn unseen(words: &[Word]) -> Load {
+    let item = Item { what: What::Code(ANY.to_string()), head: joined_raw(words), holds: Holds::Always };
+    Load { carries: Carries::Runs, items: vec![item], loose: Vec::new() }
+}
+
+fn from_input(words: &[Word], input: Option<&Word>) -> Load {
+    match input {
+        Some(input) => Load {
+            carries: Carries::Runs,
+            items: code_item(std::slice::from_ref(input), &joined_raw(words)).into_iter().collect(),
+            loose: Vec::new(),
+        },
+        None => unseen(words),
+    }
+}
+
+/// Options, some operands, then code made of the rest.
+fn joined_code(words: &[Word], short: &str, long: &[&str], operands: usize) -> Load {
+    let at = (after_options(words, short, long) + operands).min(words.len());
+    code_of(&words[at..], words)
+}
+
+fn ssh(words: &[Word]) -> Load {
+    let mut load = joined_code(words, "BbcDEeFIiJLlmOopQRSWw", &[], 1);
+    for word in words {
+        let value = word.text.strip_prefix("-o").unwrap_or(&word.text).trim_start();
+        let (key, code) = value.split_once(['=', ' ']).unwrap_or((value, ""));
+        if ["proxycommand", "localcommand", "knownhostscommand"].contains(&key.to_lowercase().as_str()) {
+            load.items.extend(code_item(&[Word { text: code.to_owned(), ..word.clone() }], &word.raw));
+        }
+    }
+    load
+}
+
+fn trap(words: &[Word]) -> Load {
+    let at = after_options(words, "", &[]);
+    match words.get(at) {
+        Some(code) if words.len() > at + 1 && !matches!(code.text.as_str(), "" | "-") => {
+            let head = joined_raw(&words[..=at]);
+            Load { carries: Carries::Wraps, items: code_item(std::slice::from_ref(code), &head).into_iter().collect(), loose: Vec::new() }
+        }
+        Some(_) | None => Load::default(),
+    }
+}
+
+fn alias(words: &[Word]) -> Load {
+    let value = |word: &Word| {
+        let (_, code) = word.text.split_once('=')?;
+        code_item(&[Word { text: code.to_owned(), ..word.clone() }], &word.raw)
+    };
+    Load { carries: Carries::Runs, items: words[1..].iter().filter_map(value).collect(), loose: Vec::new() }
+}
+
+/// `hash -p /bin/rm ls` makes `ls` another program.
+fn hash(words: &[Word]) -> Load {
+    let Some(at) = words.iter().position(|word| word.text.starts_with("-p")) else { return Load::default() };
+    let glued = words[at].text[2..].to_owned();
+    let path = if glued.is_empty() { words.get(at + 1).cloned() } else { Some(Word { text: glued, ..words[at].clone() }) };
+    let Some(path) = path else { return Load::default() };
+    let item = Item { what: What::Command(vec![path, Word::unknown("...")], Vec::new()), head: joined_raw(words), holds: Holds::Always };
+    Load { items: vec![item], ..Load::default() }
+}
+
+fn launched(words: &[Word], from: usize, load: &mut Load) {
     /// Longer calls are cut; their programs stand near the start.
     const TRIED_MAX: usize = 24;
-    let items = (1..words.len().min(TRIED_MAX))
-        .filter(|at| !words[*at].text.starts_with('-'))
-        .map(|at| Item { what: What::Command(words[at..].to_vec()), head: joined_raw(&words[..=at]), holds: Holds::DenyOnly })
-        .collect();
-    Load { carries: Carries::Runs, items, loose: Vec::new() }
+    load.carries = Carries::Runs;
+    let starts = (from..words.len().min(TRIED_MAX)).filter(|at| !words[*at].text.starts_with('-'));
+    load.items.extend(starts.map(|at| Item {
+        what: What::Command(words[at..].to_vec(), Vec::new()),
+        head: joined_raw(&words[..=at]),
+        holds: Holds::DenyOnly,
+    }));
+}
+
+/// Values of options that are code: `--filter=code`, `--filter code`, `-c code`, `-ccode`.
+fn code_options(words: &[Word], short: &str, long: &[&str], load: &mut Load) {
+    for (at, word) in words.iter().enumerate().skip(1) {
+        let text = word.text.as_str();
+        let next = || words.get(at + 1).cloned();
+        let code = if let Some(option) = text.strip_prefix("--") {
+            let (name, value) = option.split_once('=').map_or((option, None), |(name, value)| (name, Some(value)));
+            let is_one = !name.is_empty() && long.iter().any(|known| known.starts_with(name));
+            let action = (name == "checkpoint-action").then(|| value.and_then(|value| value.strip_prefix("exec="))).flatten();
+            match (is_one, value, action) {
+                (true, Some(value), _) | (false, _, Some(value)) => Some(Word { text: value.to_owned(), ..word.clone() }),
+                (true, None, _) => next(),
+                (false, _, None) => None,
+            }
+        } else if let Some(letters) = text.strip_prefix('-') {
+            letters.find(|c| short.contains(c)).and_then(|place| match &letters[place + 1..] {
+                "" => next(),
+                glued => Some(Word { text: glued.to_owned(), ..word.clone() }),
+            })
+        } else {
+            None
+        };
+        if let Some(code) = code {
+            load.carries = Carries::Runs;
+            load.items.extend(code_item(std::slice::from_ref(&code), &joined_raw(&words[..words.len().min(at + 2)])));
+        }
+    }
+}
+
+/// Aliases, configuration and options of git that start programs.
+fn git(words: &[Word]) -> Load {
+    let mut load = Load::default();
+    let mut add = |code: &str, word: &Word| {
+        load.carries = Carries::Runs;
+        load.items.extend(code_item(&[Word { text: code.to_owned(), ..word.clone() }], &word.raw));
+    };
+    for (at, word) in words.iter().enumerate().skip(1) {
+        let text = word.text.as_str();
+        let next = words.get(at + 1);
+        let (option, glued) = text.split_once('=').map_or((text, None), |(option, value)| (option, Some(value)));
+        if GIT_CODE_OPTIONS.contains(&option) {
+            match (glued, next) {
+                (Some(code), _) => add(code, word),
+                (None, Some(next)) => add(&next.text, next),
+                (None, None) => {}
+            }
+        }
+        let pair = match text.strip_prefix("-c").or_else(|| text.strip_prefix("--config-env")) {
+            Some("") => next.map(|next| (next, next.text.as_str())),
+            Some(glued) => Some((word, glued.trim_start_matches('='))),
+            None => None,
+        };
+        if let Some((word, pair)) = pair {
+            let (key, value) = pair.split_once('=').unwrap_or((pair, ""));
+            if let Some(code) = git_code(key, value) {
+                add(code, word);
+            }
+        }
+        // `git config key value`
+        if let Some(next) = next
+            && let Some(code) = git_code(text, &next.text)
+        {
+            add(code, next);
+        }
+        if let Some(code) = text.strip_prefix("ext::") {
+            add(code, word);
+        }
+        if text.starts_with("-O") && text.len() > 2 && words.iter().any(|word| word.text == "grep") {
+            add(&text[2..], word);
+        }
+        if text == "foreach" && words.get(at - 1).is_some_and(|word| word.text == "submodule") {
+            let code = words[at + 1..].iter().find(|word| !word.text.starts_with('-'));
+            if let Some(code) = code {
+                add(&code.text, code);
+            }
+        }
+    }
+    load
+}
+
+/// The code in a value of git's configuration.
+fn git_code<'v>(key: &str, value: &'v str) -> Option<&'v str> {
+    let key = key.to_lowercase();
+    if key.starts_with("alias.") {
+        return value.strip_prefix('!');
+    }
+    let is_code = GIT_CODE_KEYS.contains(&key.as_str())
+        || key.starts_with("pager.")
+        || (key.contains('.') && !key.contains(['/', ' ', ':']) && GIT_CODE_ENDINGS.iter().any(|ending| key.ends_with(ending)));
+    (is_code && !value.is_empty()).then(|| value.strip_prefix('!').unwrap_or(value))
 }
 
 /// `sh -c code`, `sh` reading its code from standard input; `sh file` is a program like any other.
@@ -293,58 +364,67 @@ fn shell(words: &[Word], input: Option<&Word>) -> Load {
         at += letters.matches(['o', 'O']).count();
     }
     let Some(code) = words.get(at) else {
-        // the code comes from elsewhere
-        let shown = match input {
-            Some(input) => input.text.clone(),
-            None if words.len() > 1 && words[1..].iter().all(|word| matches!(word.text.as_str(), "--version" | "--help")) => {
-                return Load::default();
-            }
-            None => ANY.to_string(),
-        };
-        let item = Item { what: What::Code(shown), head: joined_raw(words), holds: Holds::Always };
-        return Load { carries: Carries::Runs, items: vec![item], loose: Vec::new() };
+        let only_shows = words.len() > 1 && words[1..].iter().all(|word| matches!(word.text.as_str(), "--version" | "--help"));
+        return if only_shows { Load::default() } else { from_input(words, input) };
     };
     if takes_code {
-        let items = code_item(std::slice::from_ref(code), words, at).into_iter().collect();
+        let head = joined_raw(&words[..=at]);
+        let items = code_item(std::slice::from_ref(code), &head).into_iter().collect();
         return Load { carries: if is_plain { Carries::Wraps } else { Carries::Runs }, items, loose: Vec::new() };
     }
-    let reads_made_file = code.text.starts_with("/dev/") || code.text == ANY.to_string() && code.raw.starts_with("<(") || code.text == "-";
-    if reads_made_file {
-        let item = Item { what: What::Code(ANY.to_string()), head: joined_raw(words), holds: Holds::Always };
-        return Load { carries: Carries::Runs, items: vec![item], loose: Vec::new() };
-    }
-    Load::default()
+    let reads_input = code.text.starts_with("/dev/") || code.raw.starts_with("<(") || code.text == "-";
+    if reads_input { from_input(words, input) } else { Load::default() }
 }
 
 fn environment(words: &[Word]) -> Load {
     let mut at = 1;
     let mut carries = Carries::Wraps;
-    while let Some(word) = words.get(at) {
+    while let Some(word) = words.get(at).filter(|word| word.text.starts_with('-')) {
         let text = word.text.as_str();
+        at += 1;
+        let split = ["-S", "--split-string=", "-vS", "-iS"].iter().find_map(|option| text.strip_prefix(option));
+        if let Some(glued) = split.filter(|glued| !glued.is_empty()) {
+            let mut code = vec![Word { text: glued.to_owned(), ..word.clone() }];
+            code.extend_from_slice(&words[at..]);
+            return Load {
+                carries: Carries::Runs,
+                items: code_item(&code, &joined_raw(&words[..at])).into_iter().collect(),
+                loose: Vec::new(),
+            };
+        }
+        if split.is_some() || text == "--split-string" {
+            return code_of(&words[at..], words);
+        }
         if text == "--" {
-            at += 1;
-            continue;
-        }
-        if let Some(code) = text.strip_prefix("-S").or_else(|| text.strip_prefix("--split-string=")).or_else(|| text.strip_prefix("-vS")) {
-            let mut code_words = vec![Word { text: code.to_owned(), ..word.clone() }];
-            code_words.extend_from_slice(&words[at + 1..]);
-            return Load { carries: Carries::Runs, items: code_item(&code_words, words, at).into_iter().collect(), loose: Vec::new() };
-        }
-        if text == "--split-string" {
-            return Load { carries: Carries::Runs, items: code_item(&words[at + 1..], words, at).into_iter().collect(), loose: Vec::new() };
-        }
-        if text.starts_with('-') {
-            carries = Carries::Runs;
-            at += if matches!(text, "-u" | "-C" | "--unset" | "--chdir") { 2 } else { 1 };
-            continue;
-        }
-        if !text.contains('=') {
             break;
         }
         carries = Carries::Runs;
-        at += 1;
+        at += usize::from(matches!(text, "-u" | "-C" | "-a" | "--unset" | "--chdir" | "--argv0"));
     }
-    command_at(words, at, carries)
+    let mut load = command_at(words, after_assignments(words, at), carries);
+    set_for(&words[at.min(words.len())..], &mut load);
+    load
+}
+
+/// The first word that is no `NAME=value`.
+fn after_assignments(words: &[Word], from: usize) -> usize {
+    let is_assignment = |word: &&Word| word.text.split_once('=').is_some_and(|(name, _)| !name.is_empty() && !name.contains(['/', ANY]));
+    from + words.get(from..).unwrap_or_default().iter().take_while(is_assignment).count()
+}
+
+/// Gives the carried command the assignments that stand before it.
+fn set_for(words: &[Word], load: &mut Load) {
+    let count = after_assignments(words, 0);
+    let assignment = |word: &Word| {
+        let (name, value) = word.text.split_once('=')?;
+        let raw = word.raw.split_once('=').map_or(word.raw.as_str(), |(_, raw)| raw);
+        Some(Assignment { name: name.to_owned(), value: Word { text: value.to_owned(), raw: raw.to_owned(), ..word.clone() } })
+    };
+    for item in &mut load.items {
+        if let What::Command(_, assignments) = &mut item.what {
+            assignments.extend(words[..count].iter().filter_map(assignment));
+        }
+    }
 }
 
 fn arguments_from_input(words: &[Word]) -> Load {
@@ -365,10 +445,10 @@ fn arguments_from_input(words: &[Word]) -> Load {
     });
     let mut load = command_at(words, at, Carries::Runs);
     for item in &mut load.items {
-        let What::Command(command) = &mut item.what else { continue };
+        let What::Command(command, _) = &mut item.what else { continue };
         match replaced {
             Some(mark) => command.iter_mut().for_each(|word| fill(word, mark)),
-            None => command.push(Word::unknown("")),
+            None => command.push(Word::unknown("...")),
         }
     }
     load
@@ -399,7 +479,7 @@ fn find(words: &[Word]) -> Load {
         let mut command = rest[..length].to_vec();
         command.iter_mut().for_each(|word| fill(word, "{}"));
         if !command.is_empty() {
-            items.push(Item { what: What::Command(command), head: joined_raw(&words[..=at]), holds: Holds::Always });
+            items.push(Item { what: What::Command(command, Vec::new()), head: joined_raw(&words[..=at]), holds: Holds::Always });
         }
         at += length;
     }

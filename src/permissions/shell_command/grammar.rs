@@ -182,11 +182,29 @@ impl<'a> Walker<'a> {
     /// Says that a node is not understood, and looks into it for commands all the same.
     fn unknown(&mut self, node: Node<'_>) {
         self.fail(if node.is_error() || node.is_missing() { Unreadable::Syntax } else { Unreadable::Construct });
-        self.each_child(node, true, |walker, child| {
-            if child.is_named() {
+        let mut words: Vec<Word> = Vec::new();
+        self.each_child(node, true, |walker, child| match child.kind() {
+            "word" | "string" | "raw_string" | "ansi_c_string" | "number" | "concatenation" | "simple_expansion" | "expansion" => {
+                words.push(walker.word(child));
+            }
+            "command_name" => {
+                walker.guess(std::mem::take(&mut words));
+                words.extend(child.child(0).map(|name| walker.word(name)));
+            }
+            _ if child.is_named() => {
+                walker.guess(std::mem::take(&mut words));
                 walker.statement(child);
             }
+            _ => walker.guess(std::mem::take(&mut words)),
         });
+        self.guess(words);
+    }
+
+    /// Words of something that is not understood, as if they were a command.
+    fn guess(&mut self, words: Vec<Word>) {
+        if !words.is_empty() {
+            self.close(Simple { words, ..Simple::default() });
+        }
     }
 
     fn token(&mut self, node: Node<'_>) {
@@ -678,7 +696,7 @@ impl<'a> Walker<'a> {
             self.fail(Unreadable::Depth);
             return;
         }
-        let load = carriers::load(&words, input);
+        let load = carriers::load(&words, &assignments, input);
         let part = self.line.parts.len();
         let inherited = carrier.as_ref().map_or(Holds::Always, |carrier| carrier.holds);
         self.line.parts.push(Part { text, words, assignments, carrier, carries: load.carries });
@@ -687,8 +705,10 @@ impl<'a> Walker<'a> {
             let holds = if inherited == Holds::DenyOnly { Holds::DenyOnly } else { item.holds };
             let carrier = Carrier { part, head: item.head, holds };
             match item.what {
-                carriers::What::Command(words) => {
-                    self.add_part(words::joined_raw(&words), words, Vec::new(), None, Some(carrier), code_depth + 1);
+                carriers::What::Command(words, assignments) => {
+                    let raw = |assignment: &Assignment| format!("{}={} ", assignment.name, assignment.value.raw);
+                    let text = assignments.iter().map(raw).collect::<String>() + &words::joined_raw(&words);
+                    self.add_part(text, words, assignments, None, Some(carrier), code_depth + 1);
                 }
                 carriers::What::Code(code) if !code.contains(ANY) => {
                     read_code(&code, self.line, Some(&carrier), code_depth + 1);

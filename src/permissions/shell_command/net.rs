@@ -2,6 +2,8 @@
 //!
 //! Rather too many pieces than one too few. Pure text, no I/O.
 
+use super::words::program_name;
+
 /// Every piece of the line that may be a command of its own, cut at anything that can separate commands, quotes and
 /// parentheses included. For rules that deny: rather too many pieces than one too few.
 pub fn rough_fragments(line: &str) -> Vec<String> {
@@ -11,6 +13,9 @@ pub fn rough_fragments(line: &str) -> Vec<String> {
         for inner in piece.split(['"', '\'']) {
             fragments.push(inner.to_owned());
         }
+        // `{rm,x}` is `rm x`
+        fragments.extend(piece.split(',').skip(1).map(str::to_owned));
+        fragments.push(piece.replace(',', " "));
         fragments.push(piece.replace(['"', '\'', '\\'], ""));
     }
     fragments.iter().map(|fragment| without_wrappers(fragment)).filter(|fragment| !fragment.is_empty()).collect()
@@ -43,13 +48,11 @@ pub fn without_wrappers(command: &str) -> String {
     plain.join(" ")
 }
 
-fn program_name(word: &str) -> &str {
-    word.rsplit('/').next().filter(|name| !name.is_empty()).unwrap_or(word)
-}
-
-fn is_assignment(word: &str) -> bool {
+pub(super) fn is_assignment(word: &str) -> bool {
     word.split_once('=').is_some_and(|(name, _)| {
-        !name.is_empty() && !name.starts_with(|c: char| c.is_ascii_digit()) && name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_')
+        !name.is_empty()
+            && !name.starts_with(|c: char| c.is_ascii_digit())
+            && name.trim_end_matches('+').chars().all(|c| c.is_ascii_alphanumeric() || c == '_')
     })
 }
 

@@ -4,6 +4,7 @@
 //! here-documents, groups and background jobs are not. It is written without the grammar, so that each is a check of the
 //! other: where they differ, the line counts as unreadable. Pure text, no I/O.
 
+use super::net::is_assignment;
 use super::words::Word;
 
 /// One simple command, as it stands.
@@ -22,6 +23,8 @@ pub enum NotPlain {
     Empty,
     #[error("it has an expansion or substitution")]
     Expansion,
+    #[error("it sets a variable")]
+    Assignment,
     #[error("it redirects to or from a file")]
     Redirection,
     #[error("it has a group, subshell, background job or keyword")]
@@ -146,6 +149,9 @@ impl<'a> Splitter<'a> {
         // a quoted keyword is an ordinary word, but nobody names a program so
         if self.words.first().is_some_and(|word| KEYWORDS.contains(&word.text.as_str())) {
             return Err(NotPlain::Group);
+        }
+        if self.words.first().is_some_and(|word| is_assignment(&word.raw)) {
+            return Err(NotPlain::Assignment);
         }
         self.parts.push(PlainCommand { text: std::mem::take(&mut self.text), words: std::mem::take(&mut self.words) });
         Ok(())
