@@ -175,7 +175,7 @@ impl Policy {
 
     /// The mode that holds now.
     pub fn mode(&self) -> Mode {
-        let own = MODES.into_iter().find(|mode| *mode as u8 == self.mode.load(Ordering::Acquire)).unwrap_or(Mode::Plan);
+        let own = Mode::ALL.into_iter().find(|mode| *mode as u8 == self.mode.load(Ordering::Acquire)).unwrap_or(Mode::Plan);
         match self.parent.as_ref().and_then(|parent| parent()) {
             Some(parent) => own.narrowed_by(parent),
             None => own,
@@ -228,6 +228,7 @@ impl Policy {
         };
         match verdict {
             Verdict::Deny { reason } if self.reading_only => Verdict::Deny { reason: reading_only(&reason) },
+            Verdict::Ask { reason, suggestion } if !mode.asks() => refused(mode, &reason, &suggestion),
             Verdict::Allow | Verdict::Ask { .. } | Verdict::Deny { .. } => verdict,
         }
     }
@@ -279,7 +280,8 @@ impl Policy {
             return Verdict::Allow;
         }
         let rule = fetching::rule_for(tool.name, host);
-        Verdict::Ask { reason: format!("mode `{mode}` asks before something is fetched from {host}"), suggestion: allow_flag(&rule) }
+        let asks = if mode.asks() { "asks before something is fetched" } else { "never asks and refuses to fetch" };
+        Verdict::Ask { reason: format!("mode `{mode}` {asks} from {host}"), suggestion: allow_flag(&rule) }
     }
 
     /// A verdict from the deny and ask rules, if one of them speaks.
@@ -314,13 +316,13 @@ impl Policy {
         }
         let outside = self.outside(path);
         match (mode, &outside) {
-            (Mode::AcceptEdits, None) => Verdict::Allow,
+            (_, None) if mode.edits_freely() => Verdict::Allow,
             (_, Some(outside)) => Verdict::Ask {
-                reason: format!("{} {}, so mode `{mode}` asks before writing it", path.real.display(), outside.reason()),
+                reason: format!("{} {}, so mode `{mode}` {} writing it", path.real.display(), outside.reason(), mode.asks_before()),
                 suggestion: allow_flag(&suggest_path("Edit", &path.real)),
             },
             (_, None) => Verdict::Ask {
-                reason: format!("mode `{mode}` asks before writing {}", path.real.display()),
+                reason: format!("mode `{mode}` {} writing {}", mode.asks_before(), path.real.display()),
                 suggestion: format!("--permission-mode {}", Mode::AcceptEdits),
             },
         }
@@ -392,8 +394,6 @@ impl Policy {
     }
 }
 
-const MODES: [Mode; 4] = [Mode::Plan, Mode::Default, Mode::AcceptEdits, Mode::Yolo];
-
 /// What decides about later commands or rights, so that a free edit must not reach it. `head` is what makes a folder look
 /// like a bare repository to git.
 const PROTECTED: &[&str] = &[".git", ".zapmyco", ".mcp.json", ".claude", ".vscode", ".idea", "head"];
@@ -438,6 +438,13 @@ fn asked_by(rule: &Rule) -> Verdict {
         reason: format!("the rule `{rule}` asks before this call"),
         suggestion: format!("take `{rule}` out of the ask rules of the settings"),
     }
+}
+
+/// What a mode that never asks makes of a question (R278).
+fn refused(mode: Mode, reason: &str, suggestion: &str) -> Verdict {
+    let never = if reason.contains("never asks") { String::new() } else { format!(", and mode `{mode}` never asks") };
+    let way = if suggestion.starts_with("--") { format!("{suggestion} would allow it") } else { suggestion.to_owned() };
+    Verdict::Deny { reason: format!("{reason}{never}; do it another way, or report what is missing ({way})") }
 }
 
 fn plan_denies(tool: &str) -> Verdict {

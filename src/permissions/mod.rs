@@ -4,6 +4,7 @@ pub mod approval;
 pub mod decide;
 pub mod effect;
 mod fetching;
+mod file_commands;
 pub mod granted;
 mod lasting;
 pub mod mode;

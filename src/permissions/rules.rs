@@ -2,6 +2,8 @@
 //!
 //! Pure: paths come in both forms, the disk is never looked at.
 
+mod commands;
+
 use std::fmt;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
@@ -11,7 +13,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::permissions::fetching::Domain;
 use crate::permissions::paths::{PathForms, cleaned};
-use crate::permissions::shell_command::{self, ANY, Line, Part, joined_loosely, program_name};
+use crate::permissions::shell_command::{Line, Part};
 
 /// One rule as written, checked.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -181,15 +183,23 @@ pub(crate) enum Target<'a> {
     Nothing,
     Reading(&'a PathForms),
     Writing(&'a PathForms),
-    /// The whole line, as written and as read.
+    /// The whole line, as written.
     Command {
         text: &'a str,
-        line: &'a Line,
     },
     /// A page of this host, in lower case and without brackets.
     Fetching {
         host: &'a str,
     },
+}
+
+/// What a rule for commands has found in a line.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Found {
+    /// Its place among the line's parts; `None` for the line as a whole or its text.
+    pub(crate) part: Option<usize>,
+    /// Else it may become what the rule is about only when it runs.
+    pub(crate) is_certain: bool,
 }
 
 /// The tool of a call.
@@ -229,8 +239,20 @@ impl CompiledRule {
                 let applies = is_named || self.rule.tool == READ || self.rule.tool == EDIT;
                 applies && (self.covers(&path.written) || self.covers(&path.real))
             }
-            Target::Command { text, line } => is_named && specifier.restricts_line(text, line),
+            // asked for by `found_in`, which says where
+            Target::Command { .. } => false,
             Target::Fetching { host } => is_named && matches!(specifier, Specifier::Domain(domain) if domain.restricts(host)),
+        }
+    }
+
+    /// Where a deny or ask rule for commands finds what it is about.
+    pub(crate) fn found_in(&self, tool: Named<'_>, text: &str, line: &Line) -> Option<Found> {
+        if !self.rule.names(tool.name, tool.aliases) {
+            return None;
+        }
+        match &self.rule.specifier {
+            None => Some(Found { part: None, is_certain: true }),
+            Some(specifier) => specifier.found_in(text, line),
         }
     }
 
@@ -244,7 +266,7 @@ impl CompiledRule {
             Target::Nothing => false,
             Target::Reading(path) => (is_named || self.rule.tool == READ) && self.covers(&path.written) && self.covers(&path.real),
             Target::Writing(path) => (is_named || self.rule.tool == EDIT) && self.covers(&path.written) && self.covers(&path.real),
-            Target::Command { text, .. } => is_named && self.allows_line_exactly(text),
+            Target::Command { text } => is_named && self.allows_line_exactly(text),
             Target::Fetching { host } => is_named && self.covers_host(host),
         }
     }
@@ -268,13 +290,7 @@ impl CompiledRule {
 
     /// Whether the rule, which allows a command, speaks of what that command starts too: its fixed text names it.
     pub(crate) fn reaches(&self, head: &str) -> bool {
-        let fixed = match &self.rule.specifier {
-            None => return true,
-            Some(Specifier::Exact(text) | Specifier::Prefix(text)) => text.as_str(),
-            Some(Specifier::Wildcard(pattern)) => pattern.split('*').next().unwrap_or_default().trim_end(),
-            Some(Specifier::Path(_) | Specifier::AgentType(_) | Specifier::Domain(_)) => return false,
-        };
-        begins_with(fixed, head)
+        self.rule.specifier.as_ref().is_none_or(|specifier| specifier.reaches(head))
     }
 
     /// Whether the path lies in its scope, in both forms; a rule without scope covers all.
@@ -393,109 +409,6 @@ impl Specifier {
             None => Self::Exact(inner.to_owned()),
         }
     }
-
-    /// One command against the specifier.
-    fn matches_command(&self, command: &str) -> bool {
-        match self {
-            Self::Exact(exact) => command == exact,
-            Self::Prefix(prefix) => begins_with(command, prefix),
-            // `ls *` covers a bare `ls`, as people mean it
-            Self::Wildcard(pattern) => {
-                wildcard_matches(pattern, command) || pattern.strip_suffix(" *").is_some_and(|bare| wildcard_matches(bare, command))
-            }
-            Self::Path(_) | Self::AgentType(_) | Self::Domain(_) => false,
-        }
-    }
-
-    /// Deny and ask: the line, or any command in it, as written or as the shell sees it, and what it may become when it
-    /// runs. A line that cannot be read safely is searched roughly besides, since a doubt must not open what a rule closes.
-    fn restricts_line(&self, text: &str, line: &Line) -> bool {
-        let is_rough_match = |text: &str| shell_command::rough_fragments(text).iter().any(|fragment| self.matches_command(fragment));
-        self.matches_command(text.trim())
-            || line.parts.iter().any(|part| self.restricts_part(part))
-            || (line.unreadable.is_some() && is_rough_match(text))
-            || line.loose.iter().any(|code| is_rough_match(code))
-    }
-
-    fn restricts_part(&self, part: &Part) -> bool {
-        if self.matches_command(&part.text) {
-            return true;
-        }
-        let Some((program, arguments)) = part.words.split_first() else { return false };
-        let joined = joined_loosely(&part.words);
-        if self.may_match(&joined) {
-            return true;
-        }
-        let bare = program_name(&program.text);
-        if bare.len() == program.text.len() {
-            return false;
-        }
-        let mut words = vec![program.clone()];
-        words[0].text = bare.to_owned();
-        words.extend_from_slice(arguments);
-        self.may_match(&joined_loosely(&words))
-    }
-
-    /// Whether the command may become one that matches, with any text in place of each [`ANY`].
-    fn may_match(&self, command: &str) -> bool {
-        if !command.contains(ANY) {
-            return self.matches_command(command);
-        }
-        let open = |c: char| if c == ANY { Glob::Any } else { Glob::One(c) };
-        let command: Vec<Glob> = command
-            .chars()
-            .take(LOOSE_CHARS_MAX)
-            .map(open)
-            .chain(std::iter::once(Glob::Any).filter(|_| command.len() > LOOSE_CHARS_MAX))
-            .collect();
-        let literal = |text: &str| text.chars().map(Glob::One).collect::<Vec<_>>();
-        match self {
-            Self::Exact(exact) => globs_meet(&command, &literal(exact)),
-            Self::Prefix(prefix) => {
-                let with_arguments: Vec<Glob> = literal(prefix).into_iter().chain([Glob::One(' '), Glob::Any]).collect();
-                globs_meet(&command, &literal(prefix)) || globs_meet(&command, &with_arguments)
-            }
-            Self::Wildcard(pattern) => {
-                let stars = |text: &str| text.chars().map(|c| if c == '*' { Glob::Any } else { Glob::One(c) }).collect::<Vec<_>>();
-                globs_meet(&command, &stars(pattern)) || pattern.strip_suffix(" *").is_some_and(|bare| globs_meet(&command, &stars(bare)))
-            }
-            Self::Path(_) | Self::AgentType(_) | Self::Domain(_) => false,
-        }
-    }
-}
-
-/// Of a command that is not known whole, as much is held against a rule; the rest counts as unknown.
-const LOOSE_CHARS_MAX: usize = 1000;
-
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Glob {
-    One(char),
-    /// Any text, also none.
-    Any,
-}
-
-/// Whether some text fits both patterns.
-fn globs_meet(left: &[Glob], right: &[Glob]) -> bool {
-    // reached[j]: the patterns up to left[i] and right[j] can have consumed the same text
-    let mut reached = vec![false; right.len() + 1];
-    reached[0] = true;
-    for j in 0..right.len() {
-        reached[j + 1] = reached[j] && right[j] == Glob::Any;
-    }
-    for piece in left {
-        let mut next = vec![false; right.len() + 1];
-        next[0] = reached[0] && *piece == Glob::Any;
-        for j in 0..right.len() {
-            next[j + 1] = match (*piece, right[j]) {
-                (Glob::Any, Glob::Any) => reached[j + 1] || next[j] || reached[j],
-                (Glob::Any, Glob::One(_)) => reached[j + 1] || next[j],
-                (Glob::One(_), Glob::Any) => next[j] || reached[j + 1],
-                (Glob::One(a), Glob::One(b)) => reached[j] && a == b,
-            };
-        }
-        reached = next;
-    }
-    reached[right.len()]
 }
 
 fn begins_with(command: &str, prefix: &str) -> bool {

@@ -2,11 +2,12 @@
 
 use std::path::PathBuf;
 
-use super::{Access, CalledTool, Policy, Verdict, allow_flag, asked_by, denied_by, denied_by_answer};
+use super::{CalledTool, Policy, Verdict, allow_flag, asked_by, denied_by, denied_by_answer};
 use crate::permissions::Mode;
+use crate::permissions::file_commands::{edited_files, touched_files};
 use crate::permissions::paths::PathForms;
 use crate::permissions::read_only;
-use crate::permissions::rules::{CompiledRule, Named, Rule, Target, suggest_command, suggest_path};
+use crate::permissions::rules::{CompiledRule, Found, Named, Rule, Target, suggest_command, suggest_path};
 use crate::permissions::shell_command::{self, Carries, Changes, Holds, Line, Part, Redirect};
 
 /// The kernel's longest path.
@@ -37,6 +38,9 @@ const HARMLESS_VARIABLES: &[&str] = &[
 const LOWER_CASE_WITH_MEANING: &[&str] =
     &["all_proxy", "auto_resume", "ftp_proxy", "histchars", "http_proxy", "https_proxy", "no_proxy", "npm_"];
 
+/// Whatever writes a file by a shell line counts as the tool that writes files.
+const WRITER: Named<'static> = Named { name: "Write", aliases: &[] };
+
 /// What is not allowed yet.
 enum Open<'a> {
     Nothing,
@@ -56,16 +60,18 @@ pub(super) fn lies_in_scope(line: &Line, scopes: &[CompiledRule]) -> bool {
 impl Policy {
     pub(super) fn decide_command(&self, tool: &CalledTool<'_>, named: Named<'_>, mode: Mode, text: &str) -> Verdict {
         let line = Line::read(text);
-        if let Some(denying) = self.deny.iter().find(|rule| self.rule_restricts(rule, named, text, &line)) {
-            return denied_by(&denying.rule);
+        for rule in &self.deny {
+            if let Some(found) = self.found_by(rule, named, text, &line) {
+                return if found.is_certain { denied_by(&rule.rule) } else { Verdict::Deny { reason: perhaps(&rule.rule, found, &line) } };
+            }
         }
-        if self.answers().deny.iter().any(|rule| self.rule_restricts(rule, named, text, &line)) {
+        if self.answers().deny.iter().any(|rule| self.found_by(rule, named, text, &line).is_some()) {
             return denied_by_answer();
         }
         if tool.never_asked {
             return Verdict::Allow;
         }
-        if let Some(asking) = self.ask.iter().find(|rule| self.rule_restricts(rule, named, text, &line)) {
+        if let Some(asking) = self.ask.iter().find(|rule| self.found_by(rule, named, text, &line).is_some()) {
             return asked_by(&asking.rule);
         }
         if mode == Mode::Yolo || (line.is_read_only() && self.shows_no_hidden_file(&line.parts)) {
@@ -74,26 +80,29 @@ impl Policy {
         if mode == Mode::Plan {
             return plan_denies_command(text, &line);
         }
-        let is_whole = self.allows(|rule| rule.allows(named, &Target::Command { text, line: &line }));
+        let is_whole = self.allows(|rule| rule.allows(named, &Target::Command { text }));
         let open = if is_whole { Open::Nothing } else { self.not_allowed(named, mode, &line) };
+        let asks = format!("mode `{mode}` {}", mode.asks_before());
         let reason = match &open {
             Open::Nothing => return Verdict::Allow,
             Open::Parts(parts, _) => {
-                format!("mode `{mode}` asks before running `{}`, which is not known to be read-only", shortened(&parts[0].text))
+                format!("{asks} running `{}`, which is not known to be read-only", shortened(&parts[0].text))
             }
-            Open::Files(files) => format!("mode `{mode}` asks before writing {}", shortened(&files[0].target.raw)),
+            Open::Files(files) => format!("{asks} writing {}", shortened(&files[0].target.raw)),
             Open::Line => match (line.unreadable, line.not_plain) {
-                (Some(why), _) => format!("mode `{mode}` asks before running a line that cannot be read safely: {why}"),
-                (None, Some(why)) => format!("mode `{mode}` asks before running a line that is not plain: {why}"),
-                (None, None) => format!("mode `{mode}` asks before running `{}`", shortened(text)),
+                (Some(why), _) => format!("{asks} running a line that cannot be read safely: {why}"),
+                (None, Some(why)) => format!("{asks} running a line that is not plain: {why}"),
+                (None, None) => format!("{asks} running `{}`", shortened(text)),
             },
         };
         let suggestion = self.flag(&open).unwrap_or_else(|| whole_line_flag(text));
         Verdict::Ask { reason, suggestion }
     }
 
-    fn rule_restricts(&self, rule: &CompiledRule, named: Named<'_>, text: &str, line: &Line) -> bool {
-        rule.restricts(named, &Target::Command { text, line }) || self.touches(rule, text, line) || self.redirects_to(rule, named, line)
+    /// What a deny or ask rule finds in the line: a command, a file that is read, or a file that is written.
+    pub(super) fn found_by(&self, rule: &CompiledRule, named: Named<'_>, text: &str, line: &Line) -> Option<Found> {
+        let in_words = || self.touches(rule, text, line).then_some(Found { part: None, is_certain: true });
+        rule.found_in(named, text, line).or_else(in_words).or_else(|| self.written_by(rule, line))
     }
 
     /// What rules, or rules and the proof of reading only, leave uncovered.
@@ -101,7 +110,7 @@ impl Policy {
         if line.unreadable.is_some() || line.parts.is_empty() {
             return Open::Line;
         }
-        let open: Vec<&Part> = line.parts.iter().filter(|part| !self.is_covered(named, line, part)).collect();
+        let open: Vec<&Part> = line.parts.iter().filter(|part| !self.is_covered(named, mode, line, part)).collect();
         let files: Vec<&Redirect> = line.redirects.iter().filter(|redirect| !self.is_file_covered(mode, line, redirect)).collect();
         if !open.is_empty() {
             return Open::Parts(open, files);
@@ -112,7 +121,7 @@ impl Policy {
         if line.moves_git() && !line.parts.iter().all(|part| self.rule_allows(named, part)) { Open::Line } else { Open::Nothing }
     }
 
-    fn is_covered(&self, named: Named<'_>, line: &Line, part: &Part) -> bool {
+    pub(super) fn is_covered(&self, named: Named<'_>, mode: Mode, line: &Line, part: &Part) -> bool {
         if part.carrier.as_ref().is_some_and(|carrier| carrier.holds == Holds::DenyOnly) {
             return true;
         }
@@ -120,7 +129,11 @@ impl Policy {
             return part.assignments.iter().all(|assignment| is_local_variable(&assignment.name) || is_harmless_variable(&assignment.name));
         }
         let is_free = part.is_read_only() && self.shows_no_hidden_file(std::slice::from_ref(part));
-        is_free || part.carries == Carries::Wraps || self.rule_allows(named, part) || self.rule_reaches(named, line, part)
+        is_free
+            || part.carries == Carries::Wraps
+            || self.rule_allows(named, part)
+            || self.rule_reaches(named, line, part)
+            || (mode.edits_freely() && edited_files(part).is_some_and(|files| files.iter().all(|file| self.may_write(mode, line, file))))
     }
 
     fn rule_allows(&self, named: Named<'_>, part: &Part) -> bool {
@@ -150,39 +163,51 @@ impl Policy {
         if !redirect.writes {
             return true;
         }
-        // where a relative name lies is not known after `cd`
-        if line.moves() && !redirect.target.text.starts_with('/') {
-            return false;
-        }
-        let path = PathForms::of(&self.workspace.written.join(&redirect.target.text));
-        let is_ruled = self.allows(|rule| rule.allows(Named { name: "Write", aliases: &[] }, &Target::Writing(&path)));
-        is_ruled || self.is_memory(&path) || (mode == Mode::AcceptEdits && self.outside(&path).is_none())
+        self.may_write(mode, line, &redirect.target.text)
     }
 
-    /// Whether a redirection of the line is one that a path rule restricts.
-    fn redirects_to(&self, rule: &CompiledRule, named: Named<'_>, line: &Line) -> bool {
-        let mut redirects = line.redirects.iter().filter(|redirect| !is_null_like(redirect)).peekable();
-        if redirects.peek().is_none() || !rule.is_path_rule() {
+    /// Whether an edit of the file would be free or is allowed.
+    fn may_write(&self, mode: Mode, line: &Line, name: &str) -> bool {
+        // where a relative name lies is not known after `cd`
+        if (line.moves() && !name.starts_with('/')) || name.len() > PATH_BYTES_MAX {
             return false;
         }
-        let mut folders = vec![self.workspace.written.clone()];
-        if line.moves() {
-            let moves = line.parts.iter().filter(|part| part.program() == Some("cd")).filter_map(|part| part.words.get(1));
-            folders.extend(moves.map(|word| self.workspace.written.join(&word.text)).collect::<Vec<PathBuf>>());
+        let path = PathForms::of(&self.workspace.written.join(name));
+        let is_ruled = self.allows(|rule| rule.allows(WRITER, &Target::Writing(&path)));
+        is_ruled || self.is_memory(&path) || (mode.edits_freely() && self.outside(&path).is_none())
+    }
+
+    /// A file that the line writes and a path rule restricts.
+    fn written_by(&self, rule: &CompiledRule, line: &Line) -> Option<Found> {
+        if !rule.is_path_rule() {
+            return None;
         }
-        redirects.any(|redirect| {
-            if !redirect.target.is_fixed() {
-                return redirect.writes && rule.is_edit_rule();
+        let folders = self.places(line);
+        let restricts = |name: &str, writes: bool| {
+            name.len() <= PATH_BYTES_MAX
+                && folders.iter().any(|folder| {
+                    let path = PathForms::of(&folder.join(name));
+                    let target = if writes { Target::Writing(&path) } else { Target::Reading(&path) };
+                    rule.restricts(WRITER, &target)
+                })
+        };
+        for redirect in line.redirects.iter().filter(|redirect| !is_null_like(redirect)) {
+            if !redirect.target.is_fixed() && redirect.writes && rule.is_edit_rule() {
+                return Some(Found { part: None, is_certain: false });
             }
-            folders.iter().any(|folder| {
-                let path = PathForms::of(&folder.join(&redirect.target.text));
-                let access = if redirect.writes { Access::Write } else { Access::Read };
-                match access {
-                    Access::Write => rule.restricts(named, &Target::Writing(&path)),
-                    Access::Read => rule.restricts(named, &Target::Reading(&path)),
-                }
-            })
-        })
+            if redirect.target.is_fixed() && restricts(&redirect.target.text, redirect.writes) {
+                return Some(Found { part: None, is_certain: true });
+            }
+        }
+        let at = line.parts.iter().position(|part| touched_files(part).into_iter().any(|name| restricts(name, true)))?;
+        Some(Found { part: Some(at), is_certain: true })
+    }
+
+    /// Where relative names of the line may lie.
+    fn places(&self, line: &Line) -> Vec<PathBuf> {
+        let workspace = &self.workspace.written;
+        let moves = line.parts.iter().filter(|part| matches!(part.program(), Some("cd" | "pushd"))).filter_map(|part| part.words.get(1));
+        std::iter::once(workspace.clone()).chain(moves.map(|word| workspace.join(&word.text))).collect()
     }
 
     /// With `Read` rules that hide files, a command that walks folders is not free: what it shows is not told by its words.
@@ -233,6 +258,16 @@ impl Policy {
         rules.dedup();
         Some(allow_flag(&rules.join(",")))
     }
+}
+
+/// Why a rule denies what may only become what it is about.
+fn perhaps(rule: &Rule, found: Found, line: &Line) -> String {
+    let what = match (found.part.and_then(|at| line.parts.get(at)), line.unreadable) {
+        (Some(part), _) => format!("what `{}` will be is decided only when it runs", shortened(&part.text)),
+        (None, Some(why)) => format!("the line cannot be read safely ({why})"),
+        (None, None) => "a file name in it, or code for another program, is decided only when it runs".to_owned(),
+    };
+    format!("{what}, and the rule `{rule}` may deny it, which holds in every mode; write plain commands without expansions instead")
 }
 
 fn is_null_like(redirect: &Redirect) -> bool {

@@ -3,8 +3,8 @@
 mod table;
 
 use self::table::{
-    CODE_OPTIONS, CODE_VARIABLES, GIT_CODE_ENDINGS, GIT_CODE_KEYS, GIT_CODE_OPTIONS, INTERPRETERS, LAUNCHERS, LAUNCHING, SHELLS, WRAPPERS,
-    Wrapper,
+    CODE_OPTIONS, CODE_VARIABLES, GIT_CODE_ENDINGS, GIT_CODE_KEYS, GIT_CODE_OPTIONS, GLOBAL_OPTIONS, INTERPRETERS, LAUNCHERS, LAUNCHING,
+    SHELLS, WRAPPERS, Wrapper,
 };
 use super::words::{ANY, Word, joined_raw, program_name};
 use super::{Assignment, Carries, Holds};
@@ -274,6 +274,17 @@ fn code_options(words: &[Word], short: &str, long: &[&str], load: &mut Load) {
             load.items.extend(code_item(std::slice::from_ref(&code), &joined_raw(&words[..words.len().min(at + 2)])));
         }
     }
+}
+
+/// The words without the options between a program and its subcommand, for programs whose rules speak of subcommands.
+pub(super) fn without_global_options(words: &[Word]) -> Option<Vec<Word>> {
+    let program = words.first()?;
+    let (_, short, long) = GLOBAL_OPTIONS.iter().find(|(name, _, _)| *name == program_name(&program.text))?;
+    let at = after_options(words, short, long);
+    let rest = words.get(at..).filter(|_| at > 1)?;
+    let mut plain = vec![Word::literal(program_name(&program.text))];
+    plain.extend_from_slice(rest);
+    Some(plain)
 }
 
 /// Aliases, configuration and options of git that start programs.

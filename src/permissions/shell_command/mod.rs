@@ -15,6 +15,7 @@ pub use net::{rough_fragments, without_wrappers};
 pub use plain::{NotPlain, split};
 pub use words::{ANY, Word};
 
+pub(crate) use net::loose_fragments;
 pub(crate) use words::{joined_loosely, program_name};
 
 use crate::permissions::decide::is_harmless_variable;
@@ -169,6 +170,11 @@ impl Part {
         let is_bare = !self.words.is_empty() && self.assignments.iter().all(is_harmless);
         let bare = self.words.iter().map(|word| word.raw.len() + 1).sum::<usize>().saturating_sub(1);
         if is_bare { self.text.get(self.text.len().saturating_sub(bare)..).unwrap_or(&self.text) } else { &self.text }
+    }
+
+    /// `git -C x --no-pager push` as `git push`; `None` for other programs, and where nothing stands between.
+    pub(crate) fn without_global_options(&self) -> Option<Vec<Word>> {
+        carriers::without_global_options(&self.words)
     }
 
     /// Whether this one command is proved to change nothing.

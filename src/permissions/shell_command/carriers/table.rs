@@ -167,6 +167,21 @@ pub(super) const CODE_OPTIONS: &[(&str, &str, &[&str])] = &[
     ("zip", "", &["unzip-command"]),
 ];
 
+/// Options before the subcommand that take the next word as their value.
+pub(super) const GLOBAL_OPTIONS: &[(&str, &str, &[&str])] = &[
+    ("cargo", "CZ", &["color", "config", "manifest-path"]),
+    ("docker", "cHl", &["config", "context", "host", "log-level"]),
+    ("gh", "R", &["repo"]),
+    ("git", "Cc", &["exec-path", "git-dir", "work-tree", "namespace", "super-prefix", "config-env", "attr-source"]),
+    ("kubectl", "ns", &["namespace", "context", "cluster", "kubeconfig", "user", "server", "token", "as"]),
+    ("make", "CfIjlo", &["directory", "file", "makefile", "include-dir", "jobs"]),
+    ("npm", "", &["prefix", "workspace", "userconfig", "loglevel"]),
+    ("pnpm", "CF", &["dir", "filter"]),
+    ("systemctl", "HMtpno", &["host", "machine", "type", "property"]),
+    ("uv", "", &["directory", "project", "config-file"]),
+    ("yarn", "", &["cwd"]),
+];
+
 /// Options of git, with or without its subcommand, whose value is code.
 pub(super) const GIT_CODE_OPTIONS: &[&str] = &[
     "--exec",
