@@ -435,7 +435,7 @@ fn a_broken_settings_file_ends_with_2_and_names_place_and_remedy() {
         (
             "permission_mode = \"god\"\n",
             "1: permission_mode = \"god\": unknown permission mode `god`; known: default (build), acceptEdits (edit, read-write), plan \
-             (read-only), yolo (bypassPermissions, full)\n  change or remove it; `zapmyco config defaults` prints every key with its default\n",
+             (read-only), auto, dontAsk, yolo (bypassPermissions, full)\n  change or remove it; `zapmyco config defaults` prints every key with its default\n",
         ),
     ] {
         std::fs::write(&path, content).unwrap();

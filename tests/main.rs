@@ -9,6 +9,7 @@ mod agent_runs;
 mod agents;
 mod budgets;
 mod cli;
+mod commands;
 mod config;
 mod demo;
 mod examples;

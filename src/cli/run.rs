@@ -212,7 +212,8 @@ impl OnceArguments {
 /// What may happen without asking. Shared by every command that starts agents.
 #[derive(Debug, Clone, Default, Args)]
 pub struct RightsArguments {
-    /// plan, default: reading is free; acceptEdits: file edits in the working directory too; yolo: all that no rule denies
+    /// plan: reading only; default: the rest is asked; acceptEdits: file edits in the working directory are free; dontAsk,
+    /// auto: as default, acceptEdits, and what would be asked is denied; yolo: all that no rule denies
     #[arg(long, value_name = "MODE", value_parser = |text: &str| text.parse::<Mode>().map_err(|error| error.to_string()))]
     pub permission_mode: Option<Mode>,
 

@@ -414,7 +414,7 @@ impl Nursery {
         let mode = match own_mode {
             _ if reads_only => Mode::Yolo,
             Some(ChildMode::Plan) => Mode::Plan,
-            Some(ChildMode::Auto) => Mode::AcceptEdits,
+            Some(ChildMode::Auto) => Mode::Auto,
             // Capped by the parent's at every call.
             None => Mode::Yolo,
         };

@@ -3,6 +3,7 @@
 #![allow(dead_code)]
 
 pub mod delegating;
+pub mod lines;
 pub mod local;
 pub mod processes;
 pub mod provider;

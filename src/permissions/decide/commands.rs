@@ -8,7 +8,7 @@ use crate::permissions::file_commands::{edited_files, touched_files};
 use crate::permissions::paths::PathForms;
 use crate::permissions::read_only;
 use crate::permissions::rules::{CompiledRule, Found, Named, Rule, Target, suggest_command, suggest_path};
-use crate::permissions::shell_command::{self, Carries, Changes, Holds, Line, Part, Redirect};
+use crate::permissions::shell_command::{self, Carrier, Carries, Changes, Holds, Line, Part, Redirect};
 
 /// The kernel's longest path.
 const PATH_BYTES_MAX: usize = 4096;
@@ -95,7 +95,7 @@ impl Policy {
                 (None, None) => format!("{asks} running `{}`", shortened(text)),
             },
         };
-        let suggestion = self.flag(&open).unwrap_or_else(|| whole_line_flag(text));
+        let suggestion = self.flag(&open, &line).unwrap_or_else(|| whole_line_flag(text));
         Verdict::Ask { reason, suggestion }
     }
 
@@ -157,10 +157,11 @@ impl Policy {
         if is_null_like(redirect) {
             return true;
         }
-        if !redirect.target.is_fixed() || redirect.target.text.starts_with("/dev/") {
-            return !redirect.writes && !self.hides_files() && !redirect.target.text.starts_with("/dev/");
+        if !redirect.target.is_fixed() {
+            return !redirect.writes && !self.hides_files();
         }
-        if !redirect.writes {
+        // `/dev/tcp/host/port` is a connection, whichever way
+        if !redirect.writes && !redirect.target.text.starts_with("/dev/") {
             return true;
         }
         self.may_write(mode, line, &redirect.target.text)
@@ -199,7 +200,9 @@ impl Policy {
                 return Some(Found { part: None, is_certain: true });
             }
         }
-        let at = line.parts.iter().position(|part| touched_files(part).into_iter().any(|name| restricts(name, true)))?;
+        // a folder goes with all that is in it
+        let touches = |name: &str| restricts(name, true) || restricts(&format!("{name}/_"), true);
+        let at = line.parts.iter().position(|part| touched_files(part).into_iter().any(touches))?;
         Some(Found { part: Some(at), is_certain: true })
     }
 
@@ -237,7 +240,7 @@ impl Policy {
     }
 
     /// One flag with a rule for each command and file that is not allowed yet, when such rules can be written.
-    fn flag(&self, open: &Open<'_>) -> Option<String> {
+    fn flag(&self, open: &Open<'_>, line: &Line) -> Option<String> {
         let (parts, files): (&[&Part], &[&Redirect]) = match open {
             Open::Parts(parts, files) => (parts, files),
             Open::Files(files) => (&[], files),
@@ -248,16 +251,30 @@ impl Policy {
             let path = PathForms::of(&self.workspace.written.join(text?));
             Some(suggest_path("Edit", &path.real))
         };
+        let carried: Vec<usize> = parts.iter().filter_map(|part| Some(head_of(part)?.part)).collect();
         let part_rule = |part: &&Part| {
             let varies = part.words.iter().any(|word| word.dynamic);
-            exact_rule(&part.text).filter(|_| varies).or_else(|| suggest_command(part))
+            let of_carrier = head_of(part).map(|carrier| format!("Bash({}:*)", carrier.head));
+            let sets_variables = !part.assignments.is_empty() && part.bare_text() == part.text;
+            of_carrier.or_else(|| exact_rule(&part.text).filter(|_| varies || sets_variables)).or_else(|| suggest_command(part))
         };
-        let mut rules = parts.iter().map(part_rule).collect::<Option<Vec<String>>>()?;
+        // the rule for what a command starts begins with the command itself
+        let spoken_for = |part: &&&Part| carried.iter().any(|at| line.parts.get(*at).is_some_and(|carrier| std::ptr::eq(carrier, **part)));
+        let wanted = parts.iter().filter(|part| !spoken_for(part));
+        let mut rules = wanted.map(part_rule).collect::<Option<Vec<String>>>()?;
         rules.extend(files.iter().map(file_rule).collect::<Option<Vec<String>>>()?);
         rules.sort();
         rules.dedup();
         Some(allow_flag(&rules.join(",")))
     }
+}
+
+/// The carrier of a command that stands in its words as it is, when a rule can name both.
+fn head_of(part: &Part) -> Option<&Carrier> {
+    let carrier = part.carrier.as_ref()?;
+    let is_plain = part.program().is_some() && part.words.first().is_some_and(|word| carrier.head.ends_with(&format!(" {}", word.raw)));
+    let can_be_written = !carrier.head.contains(['\n', '*', '(', ')', '$', '`', '\'', '"']) && carrier.head.len() <= 80;
+    (is_plain && can_be_written).then_some(carrier)
 }
 
 /// Why a rule denies what may only become what it is about.

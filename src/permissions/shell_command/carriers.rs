@@ -72,10 +72,16 @@ fn load_of_words(words: &[Word], input: Option<&Word>) -> Load {
         }
         "at" | "batch" | "crontab" => from_input(words, input),
         "git" => git(words),
-        "awk" | "gawk" | "mawk" | "nawk" | "sed" => loose_words(arguments),
+        "awk" | "gawk" | "mawk" | "nawk" => loose_script(words, "vFf", &["assign", "field-separator", "file"]),
+        "sed" => loose_script(words, "lf", &["file", "line-length"]),
         _ if SHELLS.contains(&name) => shell(words, input),
         _ => match WRAPPERS.iter().find(|wrapper| wrapper.names.contains(&name)) {
-            Some(wrapper) => wrapped(wrapper, words),
+            Some(wrapper) => {
+                let load = wrapped(wrapper, words);
+                // the shell's own word, not the program, which can write a file
+                let only_measures = program.raw == "time" && !(first.starts_with('-') && first != "-p");
+                if only_measures { Load { carries: Carries::Wraps, ..load } } else { load }
+            }
             None => Load::default(),
         },
     };
@@ -101,8 +107,18 @@ fn is_version_of(name: &str, interpreter: &str) -> bool {
     name.strip_prefix(interpreter).is_some_and(|version| version.chars().all(|c| c.is_ascii_digit() || c == '.'))
 }
 
-fn loose_words(words: &[Word]) -> Load {
-    Load { loose: words.iter().map(|word| word.text.clone()).collect(), ..Load::default() }
+/// The script of `awk` and `sed`: the first operand, and whatever stands behind `-e`.
+fn loose_script(words: &[Word], short: &str, long: &[&str]) -> Load {
+    let mut loose: Vec<String> = words.get(after_options(words, short, long)).map(|word| word.text.clone()).into_iter().collect();
+    let is_script = |pair: &&[Word]| matches!(pair[0].text.as_str(), "-e" | "--expression" | "--source");
+    loose.extend(words.windows(2).filter(is_script).map(|pair| pair[1].text.clone()));
+    loose.extend(
+        words.iter().filter(|word| word.text.starts_with("-e") || word.text.starts_with("--expression=")).map(|word| word.text.clone()),
+    );
+    // sed runs what follows its command `e`
+    let commands = loose.iter().filter_map(|script| script.split_once("e ")).map(|(_, code)| code.to_owned()).collect::<Vec<_>>();
+    loose.extend(commands);
+    Load { loose, ..Load::default() }
 }
 
 /// The command after a wrapper's options and operands.
@@ -354,6 +370,7 @@ fn git_code<'v>(key: &str, value: &'v str) -> Option<&'v str> {
 fn shell(words: &[Word], input: Option<&Word>) -> Load {
     let mut at = 1;
     let mut takes_code = false;
+    let mut takes_input = false;
     let mut is_plain = true;
     while let Some(word) = words.get(at) {
         let text = word.text.as_str();
@@ -371,10 +388,11 @@ fn shell(words: &[Word], input: Option<&Word>) -> Load {
             continue;
         }
         takes_code |= text.starts_with('-') && letters.contains('c');
+        takes_input |= text.starts_with('-') && letters.contains('s');
         is_plain &= letters.chars().all(|c| "abcefhlmnuvxo".contains(c));
         at += letters.matches(['o', 'O']).count();
     }
-    let Some(code) = words.get(at) else {
+    let Some(code) = words.get(at).filter(|_| takes_code || !takes_input) else {
         let only_shows = words.len() > 1 && words[1..].iter().all(|word| matches!(word.text.as_str(), "--version" | "--help"));
         return if only_shows { Load::default() } else { from_input(words, input) };
     };

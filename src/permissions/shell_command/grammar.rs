@@ -458,7 +458,8 @@ impl<'a> Walker<'a> {
             Some(text) => simple.input = Some(text),
             None => self.fail(Unreadable::HereDocument),
         }
-        if let Some(body) = body {
+        let is_quoted = delimiter.is_some_and(|delimiter| self.text(delimiter).contains(['\'', '"', '\\']));
+        if let Some(body) = body.filter(|_| !is_quoted) {
             self.substitutions(body);
         }
     }
@@ -575,7 +576,8 @@ impl<'a> Walker<'a> {
                 }
                 let (text, expands) = words::unescaped(raw, at_start);
                 word.text.push_str(&text);
-                word.expands |= expands && raw != "[";
+                // the test program is no pattern
+                word.expands |= expands && word.raw != "[";
             }
             "raw_string" => word.text.push_str(raw.strip_prefix('\'').and_then(|raw| raw.strip_suffix('\'')).unwrap_or(raw)),
             "ansi_c_string" => match words::ansi_c(raw) {

@@ -10,7 +10,8 @@ pub fn rough_fragments(line: &str) -> Vec<String> {
     let mut fragments: Vec<String> = Vec::new();
     for piece in line.replace("\\\n", "").split([';', '|', '&', '\n', '(', ')', '{', '}', '`', '<', '>']) {
         for inner in piece.split(['"', '\'']) {
-            fragments.push(inner.to_owned());
+            // `!` begins a command of the shell in many programs
+            fragments.push(inner.trim_start_matches('!').to_owned());
         }
         // `{rm,x}` is `rm x`
         fragments.extend(piece.split(',').skip(1).map(str::to_owned));
