@@ -126,7 +126,8 @@ impl Policy {
             return true;
         }
         if part.words.is_empty() {
-            return part.assignments.iter().all(|assignment| is_local_variable(&assignment.name) || is_harmless_variable(&assignment.name));
+            let is_harmless = |name: &str| is_local_variable(name) || is_harmless_variable(name);
+            return part.assignments.iter().all(|assignment| is_harmless(&assignment.name)) || self.rule_allows(named, part);
         }
         let is_free = part.is_read_only() && self.shows_no_hidden_file(std::slice::from_ref(part));
         is_free
