@@ -2,6 +2,7 @@
 
 mod bench;
 
+mod approvals;
 mod ends;
 mod messages;
 mod restore;

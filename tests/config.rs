@@ -417,7 +417,7 @@ fn config_show_tells_value_and_source_and_hides_keys() {
         serde_json::json!({"key": "limits.request_retries", "value": 8, "source": {"kind": "default"}})
     );
     assert_eq!(
-        object["files"][2],
+        object["files"][3],
         serde_json::json!({"path": format!("{project}/.zapmyco/settings.local.toml"), "owner": "project, private", "found": false})
     );
     assert_eq!(object["ignored"][0]["key"], "base_url");

@@ -140,6 +140,7 @@ fn parent(home: &Home, shelf: Option<&Arc<Shelf>>, profiles: &Value) -> Delegati
     let local = LocalParts {
         hooks: zapmyco::hooks::SessionHooks::none(),
         catalog: Arc::new(catalog),
+        approver: Arc::new(zapmyco::permissions::approval::Unattended),
         policy,
         home: None,
         model: scripted(script, ScriptContext::new(home.project())),

@@ -7,6 +7,7 @@ mod agent;
 mod agent_control;
 mod agent_runs;
 mod agents;
+mod approvals;
 mod budgets;
 mod cli;
 mod commands;

@@ -106,10 +106,10 @@ fn a_message_steers_a_running_agent() {
         "{texts}"
     );
     let child = requests.iter().find(|request| is_child(request)).unwrap();
-    assert!(!child.tool_names().iter().any(|name| matches!(name.as_str(), "SendMessage" | "Agent" | "AskUserQuestion")));
+    assert!(!child.tool_names().iter().any(|name| matches!(name.as_str(), "SendMessage" | "Agent")));
     let parent = requests.iter().find(|request| !is_child(request)).unwrap();
     assert!(parent.tool_names().iter().any(|name| name == "SendMessage"));
-    assert!(!parent.tool_names().iter().any(|name| name == "RespondToCoordinator" || name == "AskUserQuestion"));
+    assert!(!parent.tool_names().iter().any(|name| name == "RespondToCoordinator"));
 }
 
 /// R209, R210, R214, R227: an agent that has ended goes on in the background with its whole history; both messages of one

@@ -678,9 +678,10 @@ fn the_toolset_follows_role_and_rules() {
             SessionTools { shells: vec![Arc::new(Named::new("Bash"))], delegation: vec![Arc::new(Named::new("subagent"))], web: vec![] };
         build(role, session, &policy).names()
     };
-    assert_eq!(names(Role::Main, &[]), ["Bash", "Edit", "Glob", "Grep", "Read", "TodoWrite", "Write", "subagent"]);
+    assert_eq!(names(Role::Main, &[]), ["AskUserQuestion", "Bash", "Edit", "Glob", "Grep", "Read", "TodoWrite", "Write", "subagent"]);
+    assert_eq!(names(Role::LocalChild, &[]), ["AskUserQuestion", "Bash", "Edit", "Glob", "Grep", "Read", "TodoWrite", "Write"]);
     assert_eq!(names(Role::ProcessChild, &[]), ["Bash", "Edit", "Glob", "Grep", "Read", "TodoWrite", "Write"]);
-    assert_eq!(names(Role::Main, &["bash", "Edit", "Read(x)", "subagent"]), ["Glob", "Grep", "Read", "TodoWrite"]);
+    assert_eq!(names(Role::Main, &["bash", "Edit", "Read(x)", "subagent"]), ["AskUserQuestion", "Glob", "Grep", "Read", "TodoWrite"]);
     let policy = Arc::new(Policy::new(Mode::Default, RuleSet::default(), "/work".into()));
     let smuggled =
         SessionTools { shells: vec![Arc::new(Named::new("Agent")), Arc::new(Named::new("subagent"))], ..SessionTools::default() };

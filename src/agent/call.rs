@@ -18,7 +18,7 @@ use crate::agent::tool::{ApprovalNeed, FailureKind, Tool, ToolContext, ToolFailu
 use crate::agent::tool_batch::Call;
 use crate::hooks::{HookEvent, SessionHooks};
 use crate::ids::SessionId;
-use crate::permissions::approval::{Answer, ApprovalRequest, Approver, CallSubject, Decision, Question, Subject};
+use crate::permissions::approval::{Answer, ApprovalRequest, Approver, CallSubject, Decision, Question, StillOpen, Subject};
 use crate::permissions::decide::{CalledTool, Policy, Verdict};
 use crate::permissions::{Effect, Rule};
 use crate::store::StoreError;
@@ -188,13 +188,13 @@ impl Wish<'_> {
             drop(waiting);
             match decision {
                 // Something else has decided meanwhile.
-                None => {}
+                None | Some(Decision::Obsolete) => {}
                 Some(Decision::Once | Decision::Always) => approved = Some(asked.reason),
                 Some(Decision::Answered(answers)) => {
                     self.put_answers(&answers);
                     approved = Some(asked.reason);
                 }
-                Some(Decision::Deny { comment, .. }) => return Err(self.denied_by_person(&asked, comment.as_deref())),
+                Some(Decision::Deny { comment }) => return Err(self.denied_by_person(&asked, comment.as_deref())),
                 Some(Decision::Unanswered) if asked.questions.is_some() => return Ok(place),
                 Some(Decision::Unanswered) => return Err(self.nobody_to_ask(&asked)),
             }
@@ -280,7 +280,7 @@ impl Wish<'_> {
     /// Asks the person. `None` when the answer is no longer needed, because mode or rules have changed meanwhile.
     async fn ask(&self, asked: &Asked) -> Result<Option<Decision>, Outcome> {
         let mut changes = self.around.policy.granted().changes();
-        let request = self.request(asked).await;
+        let request = self.request(asked).await?;
         let mut open = OpenQuestion::announce(self, &asked.reason).await?;
         let decided = {
             let deciding = self.around.approver.ask(request);
@@ -306,17 +306,17 @@ impl Wish<'_> {
         Ok(decided)
     }
 
-    async fn request(&self, asked: &Asked) -> ApprovalRequest {
+    async fn request(&self, asked: &Asked) -> Result<ApprovalRequest, Outcome> {
         let subject = match &asked.questions {
             Some(questions) => Subject::Questions(questions.clone()),
             None => Subject::Call(CallSubject {
                 reason: asked.reason.clone(),
                 suggestion: asked.suggestion.clone(),
-                diff: self.tool.change(&self.input, self.context).await,
+                diff: self.tool.change(&self.input, self.context).await.map_err(|failure| Outcome::Returned(Err(failure)))?,
                 lasting: self.around.policy.lasting_rules(&self.called(), &asked.effect),
             }),
         };
-        ApprovalRequest {
+        Ok(ApprovalRequest {
             session: self.around.session.clone(),
             origin: None,
             call_id: self.context.call_id.clone(),
@@ -324,7 +324,19 @@ impl Wish<'_> {
             input: self.input.clone(),
             cwd: self.around.cwd.clone(),
             subject,
+            still_open: self.still_open(asked),
+        })
+    }
+
+    fn still_open(&self, asked: &Asked) -> StillOpen {
+        if asked.questions.is_some() {
+            return StillOpen::new(|| true);
         }
+        let (policy, effect) = (Arc::clone(&self.around.policy), asked.effect.clone());
+        let (name, aliases, never_asked) = (self.name().to_owned(), self.tool.spec().aliases, self.called().never_asked);
+        let decide = move || policy.decide(&CalledTool { name: &name, aliases, never_asked }, &effect);
+        let before = decide();
+        StillOpen::new(move || decide() == before)
     }
 
     fn put_answers(&mut self, answers: &[Answer]) {

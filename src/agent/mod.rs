@@ -12,6 +12,7 @@ mod shorten;
 pub mod state;
 pub mod tool;
 
+pub use call::ANSWERS;
 pub use event::{Event, EventKind, EventSink, InputSource, TurnCause, TurnEnd};
 pub use inbox::{Delivery, Inbox, InboxRefusal, Input, Receipt, Urgency};
 

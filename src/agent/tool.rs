@@ -33,9 +33,10 @@ pub trait Tool: Send + Sync {
         false
     }
 
-    /// What an edit would change, as a unified diff for a person; `None` where nothing is edited or it cannot be told.
-    fn change<'a>(&'a self, _input: &'a Value, _context: &'a ToolContext) -> BoxFuture<'a, Option<String>> {
-        Box::pin(std::future::ready(None))
+    /// What an edit would change, as a unified diff for a person; `None` where nothing is edited. A call that cannot work
+    /// fails here, and nobody is asked about it.
+    fn change<'a>(&'a self, _input: &'a Value, _context: &'a ToolContext) -> BoxFuture<'a, Result<Option<String>, ToolFailure>> {
+        Box::pin(std::future::ready(Ok(None)))
     }
 
     /// The questions that the call puts to a person: it is then an approval itself, and its answers stand in its input

@@ -21,8 +21,9 @@ use crate::frontmatter::Severity;
 use crate::hooks::SessionHooks;
 use crate::ids::{IdError, JobId, JobKind, SessionId};
 use crate::models::Prefix;
-use crate::permissions::approval::Unattended;
+use crate::permissions::approval::Approver;
 use crate::permissions::decide::Policy;
+use crate::permissions::{Granted, Mode};
 use crate::skills::{Library, View};
 use crate::store::{SessionRow, Store};
 use crate::subagents::child::{ChildTools, LocalParts, MEMORY_CONTEXT, skills_message};
@@ -58,6 +59,10 @@ pub struct SessionRequest<'a> {
     pub role: Role,
     pub start: &'a Start,
     pub events: Arc<dyn EventSink>,
+    /// Who is asked about calls of the session and of its children in this process.
+    pub approver: Arc<dyn Approver>,
+    /// What is answered for the whole session.
+    pub granted: Arc<Granted>,
     pub max_turns: Option<u32>,
     pub append_system_prompt: Option<&'a str>,
     /// Observers see the text of agents in this process too (R322).
@@ -68,9 +73,30 @@ pub struct SessionRequest<'a> {
 pub struct OpenSession {
     pub session: Session,
     pub delegation: Delegation,
+    pub rights: Rights,
     pub store: Store,
     /// Held as long as this process works on the session.
     _lock: Option<File>,
+}
+
+/// What a session and its children may do, to be changed while turns run.
+#[derive(Clone)]
+pub struct Rights {
+    policy: Arc<Policy>,
+    delegation: Delegation,
+}
+
+impl Rights {
+    pub fn mode(&self) -> Mode {
+        self.policy.mode()
+    }
+
+    /// Holds from the next call on, in running children of both kinds too (R285). An error: process children were not
+    /// reached.
+    pub fn set_mode(&self, mode: Mode) -> std::io::Result<()> {
+        self.policy.set_mode(mode);
+        self.delegation.set_mode(mode)
+    }
 }
 
 #[derive(Debug, thiserror::Error)]
@@ -106,7 +132,7 @@ impl App {
         let Gathered { mut context, mut notices } = self.instructions();
         let memory = self.main_memory(request.role, &mut notices)?;
         context.extend(memory.as_ref().map(|memory| instructions::framed(MEMORY_CONTEXT, "", &memory.prompt())));
-        let policy = self.policy()?;
+        let policy = self.policy(&request.granted)?;
         let policy = Arc::new(match &memory {
             Some(memory) => policy.with_memory(memory.folder()),
             None => policy,
@@ -142,6 +168,7 @@ impl App {
             None => toolbox,
         };
         let prefix = self.prefix(chosen, &request, &toolbox);
+        let rights = Rights { policy: Arc::clone(&policy), delegation: delegation.clone() };
         let parts = SessionParts {
             id: id.clone(),
             parent: self.handover.as_ref().map(|handover| handover.session.clone()),
@@ -150,7 +177,7 @@ impl App {
             model: Arc::clone(&chosen.model),
             toolbox,
             policy,
-            approver: Arc::new(Unattended),
+            approver: request.approver,
             events: request.events,
             store: store.clone(),
             limits: Arc::clone(&self.limits),
@@ -171,7 +198,7 @@ impl App {
         if stored {
             delegation.recover(&session.announced()).await?;
         }
-        Ok(OpenSession { session, delegation, store, _lock: lock })
+        Ok(OpenSession { session, delegation, rights, store, _lock: lock })
     }
 
     /// The id, and whether the store has it already.
@@ -209,8 +236,8 @@ impl App {
         Ok(Some(file))
     }
 
-    fn policy(&self) -> Result<Policy, OpenError> {
-        let mut policy = Policy::new(self.mode()?, self.rules.clone(), self.cwd.clone()).with_root(self.layout.root());
+    fn policy(&self, granted: &Arc<Granted>) -> Result<Policy, OpenError> {
+        let mut policy = Policy::new(self.mode()?, self.rules.clone(), self.cwd.clone()).with_root(self.layout.root()).sharing(granted);
         if let Some(home) = self.environment.home() {
             policy = policy.with_home(&home);
         }
@@ -262,6 +289,7 @@ impl App {
         Ok(LocalParts {
             catalog: Arc::new(self.profiles()?),
             policy: Arc::clone(policy),
+            approver: Arc::clone(&request.approver),
             home: self.environment.home(),
             model: Arc::clone(&chosen.model),
             selection: selection_of(chosen),

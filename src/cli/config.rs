@@ -163,6 +163,7 @@ fn plain(value: &str) -> Value {
 fn owner(file: &SettingsFile) -> &'static str {
     match file.owner {
         FileOwner::User => "user",
+        FileOwner::UserForProject => "user, for this project",
         FileOwner::Project => "project",
         FileOwner::ProjectPrivate => "project, private",
     }

@@ -2,6 +2,8 @@
 
 use std::time::{Duration, Instant};
 
+use tokio::sync::watch;
+
 use crate::agent::event::{TurnCause, TurnEnd};
 use crate::agent::inbox::{Delivery, Input};
 use crate::app::session::OpenSession;
@@ -33,6 +35,7 @@ pub async fn converse(
     on_exit: OnExit,
     limits: &Limits,
     shutdown: &Shutdown,
+    person: watch::Receiver<bool>,
 ) -> Conversation {
     let mut end = match once {
         Some(once) => {
@@ -53,7 +56,7 @@ pub async fn converse(
         if on_exit != OnExit::Wait {
             break;
         }
-        match wait_for_jobs(open, limits, shutdown).await {
+        match wait_for_jobs(open, limits, shutdown, person.clone()).await {
             Waited::NothingRuns | Waited::Stopped => break,
             Waited::SomethingSaid => {}
             Waited::Ceiling => {
@@ -88,9 +91,10 @@ enum Waited {
 }
 
 /// Waits until a job's end is in the inbox, or until nothing is left to wait for.
-async fn wait_for_jobs(open: &OpenSession, limits: &Limits, shutdown: &Shutdown) -> Waited {
+/// `person`: whether a question waits for an answer; that time does not count (R166).
+async fn wait_for_jobs(open: &OpenSession, limits: &Limits, shutdown: &Shutdown, mut person: watch::Receiver<bool>) -> Waited {
     let inbox = open.session.inbox();
-    let ceiling = deadline(limits.exit_wait_max);
+    let mut ceiling = deadline(limits.exit_wait_max);
     let shells_until = Some(Instant::now() + limits.exit_shell_wait);
     loop {
         let running = open.delegation.running();
@@ -101,11 +105,17 @@ async fn wait_for_jobs(open: &OpenSession, limits: &Limits, shutdown: &Shutdown)
         }
         let only_shells = running.iter().all(|job| job.kind == JobKind::Shell);
         let until = if only_shells { shells_until } else { ceiling };
+        let asked = *person.borrow_and_update();
+        let since = Instant::now();
         tokio::select! {
+            Ok(()) = person.changed() => {}
             () = shutdown.requested.cancelled() => return Waited::Stopped,
             () = inbox.wait() => return Waited::SomethingSaid,
             () = open.delegation.any_end() => {}
-            () = reached(until) => return if only_shells { Waited::NothingRuns } else { Waited::Ceiling },
+            () = reached(until), if !asked => return if only_shells { Waited::NothingRuns } else { Waited::Ceiling },
+        }
+        if asked {
+            ceiling = ceiling.map(|ceiling| ceiling + since.elapsed());
         }
     }
 }

@@ -2,6 +2,8 @@
 
 pub mod agents;
 mod agents_text;
+mod approval_text;
+mod approvals;
 pub mod args;
 pub mod config;
 pub mod demo;
@@ -20,6 +22,7 @@ mod sessions_text;
 pub mod signals;
 pub mod skills;
 pub mod subagent;
+mod terminal;
 pub mod trust;
 
 use std::ffi::OsString;

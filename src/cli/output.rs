@@ -371,6 +371,15 @@ fn child_line(session: &SessionId, agent: &SubagentOrigin, event: &EventKind) ->
     match event {
         EventKind::AssistantMessage { message: said, usage } => Some(message("assistant", said, Some(usage))),
         EventKind::ToolResults { message: results } => Some(message("user", results, None)),
+        EventKind::PermissionRequested { call_id, name, input, reason } => Some(json!({
+            "type": "system", "subtype": "permission_requested", "session_id": session, "tool_name": name, "tool_use_id": call_id,
+            "tool_input": input, "reason": reason, "agent_id": agent.agent_id, "agent_type": agent.agent_type,
+            "description": agent.description, "child_session_id": agent.child_session_id, "parent_tool_use_id": agent.parent_tool_call_id,
+        })),
+        EventKind::PermissionResolved { call_id, name, decision, waited_ms } => Some(json!({
+            "type": "system", "subtype": "permission_resolved", "session_id": session, "tool_name": name, "tool_use_id": call_id,
+            "decision": decision, "waited_ms": waited_ms, "agent_id": agent.agent_id, "parent_tool_use_id": agent.parent_tool_call_id,
+        })),
         EventKind::PermissionDenied { call_id, name, message, .. } => Some(json!({
             "type": "system", "subtype": "permission_denied", "session_id": session, "tool_name": name, "tool_use_id": call_id,
             "agent_id": agent.agent_id, "parent_tool_use_id": agent.parent_tool_call_id, "message": message,

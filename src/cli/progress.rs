@@ -1,9 +1,9 @@
 //! What a person sees on stderr while a run goes on: a spinner and one line per child on a terminal, plain lines
 //! elsewhere. Never anything on stdout.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::io::{IsTerminal, Write};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use indicatif::{MultiProgress, ProgressBar, ProgressDrawTarget, ProgressStyle};
@@ -26,6 +26,8 @@ pub enum Detail {
 pub struct Progress {
     detail: Detail,
     surface: Mutex<Surface>,
+    /// Lines that wait while a question stands on the terminal; `None`: nothing stands there.
+    held: Mutex<Option<VecDeque<String>>>,
     /// Denied calls that have not ended yet: their failure has been said already.
     denied: Mutex<HashSet<String>>,
 }
@@ -37,17 +39,51 @@ enum Surface {
 
 /// Longest text shown of a title or an argument, in characters.
 const SHOWN_MAX: usize = 100;
+/// Lines held back while a question stands; the oldest go.
+const HELD_MAX: usize = 500;
+const DRAWS_PER_SECOND: u8 = 10;
 
 impl Progress {
     pub fn new(detail: Detail, environment: &Environment) -> Self {
         let dumb = environment.get("TERM").is_none_or(|term| term == "dumb");
         let animated = detail == Detail::Normal && !dumb && std::io::stderr().is_terminal();
         let surface = if animated { Self::terminal(environment) } else { Surface::Plain };
-        Self { detail, surface: Mutex::new(surface), denied: Mutex::default() }
+        Self { detail, surface: Mutex::new(surface), held: Mutex::default(), denied: Mutex::default() }
+    }
+
+    /// Nothing moves and nothing is said until `resume`: a question stands on the terminal.
+    pub fn pause(&self) {
+        let mut held = self.held();
+        if held.is_none() {
+            *held = Some(VecDeque::new());
+            if let Surface::Terminal { group, .. } = &*self.surface() {
+                let _ = group.clear();
+                group.set_draw_target(ProgressDrawTarget::hidden());
+            }
+        }
+    }
+
+    /// Says what was held back, and goes on.
+    pub fn resume(&self) {
+        let Some(lines) = self.held().take() else { return };
+        if let Surface::Terminal { group, .. } = &*self.surface() {
+            group.set_draw_target(ProgressDrawTarget::stderr_with_hz(DRAWS_PER_SECOND));
+        }
+        for line in lines {
+            self.say(&line);
+        }
+    }
+
+    fn held(&self) -> MutexGuard<'_, Option<VecDeque<String>>> {
+        self.held.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn surface(&self) -> MutexGuard<'_, Surface> {
+        self.surface.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn terminal(environment: &Environment) -> Surface {
-        let group = MultiProgress::with_draw_target(ProgressDrawTarget::stderr_with_hz(10));
+        let group = MultiProgress::with_draw_target(ProgressDrawTarget::stderr_with_hz(DRAWS_PER_SECOND));
         let template =
             if environment.is_set("NO_COLOR") { "{spinner} {elapsed:>4} {wide_msg}" } else { "{spinner:.cyan} {elapsed:>4} {wide_msg}" };
         let main = group.add(ProgressBar::new_spinner());
@@ -73,6 +109,13 @@ impl Progress {
 
     /// A line that stays.
     fn say(&self, line: &str) {
+        if let Some(lines) = &mut *self.held() {
+            if lines.len() >= HELD_MAX {
+                lines.pop_front();
+            }
+            lines.push_back(line.to_owned());
+            return;
+        }
         let surface = self.surface.lock().unwrap_or_else(PoisonError::into_inner);
         match &*surface {
             Surface::Plain => {
@@ -86,13 +129,11 @@ impl Progress {
 
     /// What goes on now: the spinner's text, or a plain line.
     fn doing(&self, text: String) {
-        let surface = self.surface.lock().unwrap_or_else(PoisonError::into_inner);
-        match &*surface {
-            Surface::Plain => {
-                let _ = writeln!(std::io::stderr(), "- {text}");
-            }
-            Surface::Terminal { main, .. } => main.set_message(text),
+        if let Surface::Terminal { main, .. } = &*self.surface() {
+            main.set_message(text);
+            return;
         }
+        self.say(&format!("- {text}"));
     }
 
     fn thinking(&self) {
@@ -105,7 +146,8 @@ impl Progress {
         let mut surface = self.surface.lock().unwrap_or_else(PoisonError::into_inner);
         match &mut *surface {
             Surface::Plain => {
-                let _ = writeln!(std::io::stderr(), "- {job} started: {}", shown(title));
+                drop(surface);
+                self.say(&format!("- {job} started: {}", shown(title)));
             }
             Surface::Terminal { group, jobs, .. } => {
                 let bar = group.add(ProgressBar::new_spinner());
@@ -146,6 +188,11 @@ impl EventSink for Progress {
             EventKind::PermissionDenied { call_id, name, message, .. } => {
                 self.denied.lock().unwrap_or_else(PoisonError::into_inner).insert(call_id.clone());
                 self.say(&denial(name, message));
+            }
+            EventKind::Subagent { agent, event } if normal => {
+                if let EventKind::PermissionDenied { name, message, .. } = event.as_ref() {
+                    self.say(&format!("- {}, {}", agent.agent_id, denial(name, message).trim_start_matches("- ")));
+                }
             }
             EventKind::Notice { text } => self.say(&format!("- {text}")),
             EventKind::TurnStarted { source: InputSource::SubagentReply, text }

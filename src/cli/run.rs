@@ -5,6 +5,8 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use clap::{Args, ValueEnum};
+use serde::Deserialize;
+use tokio::sync::watch;
 use tokio::task::{JoinError, JoinHandle};
 
 use crate::agent::Role;
@@ -13,6 +15,7 @@ use crate::agent::inbox::Input;
 use crate::app::model::{ChosenModel, ModelSource, OnceChoice};
 use crate::app::session::{OpenSession, SessionRequest, Start};
 use crate::app::{self, App, Flags};
+use crate::cli::approvals::{Keeping, TerminalApprover};
 use crate::cli::failure;
 use crate::cli::guard;
 use crate::cli::headless::{self, Conversation};
@@ -27,7 +30,8 @@ use crate::config::settings::Refused;
 use crate::config::units::{format_duration, parse_duration};
 use crate::ids::JobId;
 use crate::models::prices::Usd;
-use crate::permissions::Mode;
+use crate::permissions::approval::{Approver, Unattended};
+use crate::permissions::{Granted, Mode};
 use crate::subagents::handover::Handover;
 use crate::subagents::retention::{self, RetentionError};
 use crate::text::subagent_replies::{self, LeftJob};
@@ -98,6 +102,11 @@ pub struct RunArguments {
     /// Denied calls do not change the exit code
     #[arg(long)]
     pub ignore_denied: bool,
+
+    /// Whether you are asked about calls that the mode does not allow: auto asks on the terminal when stdin and stderr
+    /// are one [default: auto]
+    #[arg(long, value_enum, value_name = "WHEN")]
+    pub permission_prompt: Option<PermissionPrompt>,
 
     /// Work in this folder
     #[arg(long, short = 'C', value_name = "FOLDER")]
@@ -236,6 +245,17 @@ pub enum OnExit {
     Detach,
 }
 
+/// When a person is asked.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum PermissionPrompt {
+    /// When there is a terminal to ask on
+    #[default]
+    Auto,
+    /// Never: what would need a person's word is denied at once
+    Never,
+}
+
 /// What is run, after the arguments are understood. The demo builds one of its own.
 pub struct Work {
     pub app: App,
@@ -258,6 +278,7 @@ pub struct RunOptions {
     pub once: Option<OnceChoice>,
     pub on_exit: OnExit,
     pub denied: DeniedCalls,
+    pub prompt: PermissionPrompt,
 }
 
 /// What denied calls mean for the exit code.
@@ -267,6 +288,15 @@ pub enum DeniedCalls {
     FailUnlessDone,
     AlwaysFail,
     Ignore,
+}
+
+impl PermissionPrompt {
+    fn word(self) -> &'static str {
+        match self {
+            Self::Auto => "auto",
+            Self::Never => "never",
+        }
+    }
 }
 
 impl Default for RunOptions {
@@ -281,6 +311,7 @@ impl Default for RunOptions {
             once: None,
             on_exit: OnExit::Wait,
             denied: DeniedCalls::FailUnlessDone,
+            prompt: PermissionPrompt::Never,
         }
     }
 }
@@ -307,11 +338,18 @@ fn prepare(arguments: RunArguments, environment: Environment) -> Result<Work, Co
     let mut flags = flags(&arguments.model, &arguments.rights);
     flags.agents.clone_from(&arguments.agents);
     flags.settings.extend(arguments.budget.settings());
+    if let Some(prompt) = arguments.permission_prompt {
+        flags.settings.push(("permission_prompt".to_owned(), toml::Value::String(prompt.word().to_owned())));
+    }
     let role = if arguments.subagent { Role::ProcessChild } else { Role::Main };
     let load = || App::load(environment.clone(), cwd.clone(), flags.clone(), handover.clone()).map_err(|error| failure::of_app(&error));
     let mut app = load()?;
+    let asked = app.settings.section::<PermissionPrompt>("permission_prompt");
+    let asked = asked.map_err(|error| failure::of_app(&error.into()))?.unwrap_or_default();
+    // A process subagent has nobody to ask, whatever it inherits (R244).
+    let asked = if role == Role::Main { asked } else { PermissionPrompt::Never };
     // Read again after a new decision, so that what is used is what was trusted.
-    if role == Role::Main && !arguments.quiet && trust::ask_before_run(&app)? {
+    if asked == PermissionPrompt::Auto && !arguments.quiet && trust::ask_before_run(&app)? {
         app = load()?;
     }
     Ok(Work {
@@ -335,6 +373,7 @@ fn prepare(arguments: RunArguments, environment: Environment) -> Result<Work, Co
                 (false, true) => DeniedCalls::Ignore,
                 (false, false) => DeniedCalls::FailUnlessDone,
             },
+            prompt: asked,
         },
     })
 }
@@ -384,13 +423,16 @@ impl Work {
             None => None,
         };
         let observers = Observers::new(&self, &shutdown);
-        let mut open = self.open(&chosen, &observers).await?;
+        let asking = self.asking(&observers);
+        let mut open = self.open(&chosen, &observers, &asking).await?;
         let clearing = self.clear_away_old_jobs(&open);
         let prompt = match self.role {
             Role::Main => Input::user(self.prompt.clone()),
             Role::ProcessChild | Role::LocalChild => Input::new(InputSource::Subagent, self.prompt.clone()),
         };
-        let conversation = headless::converse(&mut open, prompt, once, self.options.on_exit, &self.app.limits, &shutdown).await;
+        let conversation =
+            headless::converse(&mut open, prompt, once, self.options.on_exit, &self.app.limits, &shutdown, asking.waiting()).await;
+        asking.close();
         let result = self.result(&open, &conversation, &shutdown, since);
         self.end_session(&mut open, &result, &shutdown).await;
         if let Some(Ok(Err(error))) = join(clearing).await {
@@ -440,11 +482,23 @@ impl Work {
         }
     }
 
-    async fn open(&self, chosen: &ChosenModel, observers: &Observers) -> Result<OpenSession, CommandError> {
+    fn asking(&self, observers: &Observers) -> Asking {
+        let granted = Arc::<Granted>::default();
+        let keeping = || Keeping { layout: self.app.layout.clone(), project: self.app.cwd.clone(), granted: Arc::clone(&granted) };
+        let terminal = match self.options.prompt {
+            PermissionPrompt::Auto => TerminalApprover::open(&self.app.environment, keeping(), Arc::clone(&observers.progress)),
+            PermissionPrompt::Never => None,
+        };
+        Asking { terminal: terminal.map(Arc::new), granted }
+    }
+
+    async fn open(&self, chosen: &ChosenModel, observers: &Observers, asking: &Asking) -> Result<OpenSession, CommandError> {
         let request = SessionRequest {
             role: self.role,
             start: &self.start,
             events: observers.sink(),
+            approver: asking.approver(),
+            granted: Arc::clone(&asking.granted),
             max_turns: self.options.max_turns,
             append_system_prompt: self.options.append_system_prompt.as_deref(),
             forward_subagent_text: self.options.forward_subagent_text,
@@ -545,6 +599,36 @@ async fn join<T>(task: Option<JoinHandle<T>>) -> Option<Result<T, JoinError>> {
     match task {
         Some(task) => Some(task.await),
         None => None,
+    }
+}
+
+/// Who is asked in a run.
+struct Asking {
+    terminal: Option<Arc<TerminalApprover>>,
+    granted: Arc<Granted>,
+}
+
+impl Asking {
+    fn approver(&self) -> Arc<dyn Approver> {
+        match &self.terminal {
+            Some(terminal) => Arc::clone(terminal) as Arc<dyn Approver>,
+            None => Arc::new(Unattended),
+        }
+    }
+
+    /// Whether a person is being waited for, as it changes.
+    fn waiting(&self) -> watch::Receiver<bool> {
+        match &self.terminal {
+            Some(terminal) => terminal.waiting(),
+            None => watch::Sender::new(false).subscribe(),
+        }
+    }
+
+    /// From here on nothing is asked.
+    fn close(&self) {
+        if let Some(terminal) = &self.terminal {
+            terminal.close();
+        }
     }
 }
 

@@ -8,6 +8,8 @@ pub const HOME: &str = "ZAPMYCO_HOME";
 pub const MODEL: &str = "ZAPMYCO_MODEL";
 pub const BASE_URL: &str = "ZAPMYCO_BASE_URL";
 pub const PERMISSION_MODE: &str = "ZAPMYCO_PERMISSION_MODE";
+/// `auto` or `never`: whether a person at the terminal is asked.
+pub const PERMISSION_PROMPT: &str = "ZAPMYCO_PERMISSION_PROMPT";
 /// The named session of `zapmyco subagent ...` when `--session` is not given.
 pub const SESSION: &str = "ZAPMYCO_SESSION";
 /// Followed by the upper-case name of a limit.

@@ -2,7 +2,14 @@
 
 use std::path::{Path, PathBuf};
 
+use sha2::{Digest, Sha256};
+
 use crate::ids::{JobId, JobKind, SessionId};
+
+/// Of the digest of a project's path, enough that no two projects meet.
+const DIGEST_BYTES: usize = 16;
+/// Letters of a project's name that its file has, for people.
+const NAME_MAX: usize = 40;
 
 /// Everything below the storage root (`~/.zapmyco` or `ZAPMYCO_HOME`, R1).
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -26,6 +33,16 @@ impl Layout {
 
     pub fn user_settings(&self) -> PathBuf {
         self.root.join("settings.toml")
+    }
+
+    /// The user's own settings for one project: what a person has answered there for good. Not in the project, since
+    /// what a repository could bring along must not widen rights.
+    pub fn user_settings_for(&self, project: &Path) -> PathBuf {
+        let digest = Sha256::digest(project.as_os_str().as_encoded_bytes());
+        let digest: String = digest.iter().take(DIGEST_BYTES).map(|byte| format!("{byte:02x}")).collect();
+        let name: String = project.file_name().unwrap_or_default().to_string_lossy().chars().take(NAME_MAX).collect();
+        let name: String = name.chars().map(|c| if c.is_alphanumeric() || matches!(c, '-' | '_') { c } else { '-' }).collect();
+        self.root.join("projects").join(format!("{name}-{digest}.toml"))
     }
 
     pub fn user_instructions(&self) -> PathBuf {
@@ -146,6 +163,10 @@ pub struct ProjectLayout {
 impl ProjectLayout {
     pub fn new(workspace: PathBuf) -> Self {
         Self { workspace }
+    }
+
+    pub fn workspace(&self) -> &Path {
+        &self.workspace
     }
 
     pub fn settings(&self) -> PathBuf {

@@ -1,5 +1,6 @@
 //! Settings, limits, environment names and the layout on disk.
 
+pub mod answers;
 pub mod environment;
 pub mod error;
 pub mod layout;

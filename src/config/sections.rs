@@ -27,6 +27,7 @@ pub const SECTIONS: &[KnownSection] = &[
     KnownSection { key: "model", shape: Shape::Value },
     KnownSection { key: "base_url", shape: Shape::Value },
     KnownSection { key: "permission_mode", shape: Shape::Value },
+    KnownSection { key: "permission_prompt", shape: Shape::Value },
     KnownSection {
         key: "providers",
         shape: Shape::Named(&Shape::Fields(&[
@@ -40,7 +41,11 @@ pub const SECTIONS: &[KnownSection] = &[
     KnownSection { key: "permissions", shape: Shape::Fields(&[("allow", Shape::Value), ("ask", Shape::Value), ("deny", Shape::Value)]) },
     KnownSection {
         key: "agents",
-        shape: Shape::Fields(&[("models", Shape::Named(&Shape::Value)), ("skills_inherit_tools", Shape::Value)]),
+        shape: Shape::Fields(&[
+            ("models", Shape::Named(&Shape::Value)),
+            ("skills_inherit_tools", Shape::Value),
+            ("background_questions", Shape::Value),
+        ]),
     },
     KnownSection { key: "memory", shape: Shape::Fields(&[("enabled", Shape::Value), ("use", Shape::Value), ("main", Shape::Value)]) },
     KnownSection { key: "skills", shape: Shape::Fields(&[("refused_in_children", Shape::Value)]) },

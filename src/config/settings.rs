@@ -1,4 +1,4 @@
-//! Settings: defaults < user file < project files < environment < flags < handover; each value knows its source.
+//! Settings: defaults < user file < user's file for the project < project files < environment < flags < handover; each value knows its source.
 //!
 //! The files are read as typed; what a value means is decided by the folder that asks for its section. What a project
 //! may not set is dropped here, with a diagnostic that the caller shows.
@@ -65,6 +65,8 @@ pub struct SettingsFile {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FileOwner {
     User,
+    /// The user's own for one project, below the storage root: what was answered "always" there.
+    UserForProject,
     Project,
     /// `settings.local.toml`: beside the project's file, bound like it, since a repository can bring it along.
     ProjectPrivate,
@@ -140,8 +142,12 @@ const FAIL_CLOSED_KEY: &str = "hooks.fail_closed";
 /// Model names that make a file play the model: a file of the project would then call tools as if a model had.
 const PLAYED_MODELS: [&str; 2] = ["script:", "replay:"];
 
-const FROM_ENVIRONMENT: [(&str, &str); 3] =
-    [(environment::MODEL, MODEL_KEY), (environment::BASE_URL, "base_url"), (environment::PERMISSION_MODE, MODE_KEY)];
+const FROM_ENVIRONMENT: [(&str, &str); 4] = [
+    (environment::MODEL, MODEL_KEY),
+    (environment::BASE_URL, "base_url"),
+    (environment::PERMISSION_MODE, MODE_KEY),
+    (environment::PERMISSION_PROMPT, "permission_prompt"),
+];
 
 impl Settings {
     pub fn load(sources: Sources<'_>) -> Result<Self, SettingsError> {
@@ -153,6 +159,8 @@ impl Settings {
         let mut settings = Self { tree, limits: Limits::default(), files: Vec::new(), ignored: Vec::new(), rights: Vec::new() };
         let user = sources.layout.user_settings();
         settings.add_file(&user, FileOwner::User, &sources)?;
+        let own = sources.layout.user_settings_for(sources.project.workspace());
+        settings.add_file(&own, FileOwner::UserForProject, &sources)?;
         let project = [(sources.project.settings(), FileOwner::Project), (sources.project.private_settings(), FileOwner::ProjectPrivate)];
         for (path, owner) in project {
             // In the home folder both names mean the user's own file.
@@ -267,7 +275,7 @@ impl Settings {
             message: error.message,
         })?;
         match owner {
-            FileOwner::User => {}
+            FileOwner::User | FileOwner::UserForProject => {}
             FileOwner::Project | FileOwner::ProjectPrivate => {
                 self.drop_refused(&mut node, sources.mode_width);
                 self.drop_untrusted(&mut node, path, text.as_bytes(), sources.trusted);

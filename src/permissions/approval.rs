@@ -2,6 +2,8 @@
 //! know, the root, and says whose it really is (R234, R238, R239).
 
 use std::fmt;
+use std::path::PathBuf;
+use std::sync::Arc;
 
 use futures_util::future::BoxFuture;
 use serde::{Deserialize, Serialize};
@@ -22,8 +24,29 @@ pub struct ApprovalRequest {
     pub tool: String,
     pub input: Value,
     /// The session's folder: paths below it are shown without it.
-    pub cwd: std::path::PathBuf,
+    pub cwd: PathBuf,
     pub subject: Subject,
+    pub still_open: StillOpen,
+}
+
+/// Whether the answer is still needed: rules or mode may have decided meanwhile.
+#[derive(Clone)]
+pub struct StillOpen(Arc<dyn Fn() -> bool + Send + Sync>);
+
+impl StillOpen {
+    pub fn new(check: impl Fn() -> bool + Send + Sync + 'static) -> Self {
+        Self(Arc::new(check))
+    }
+
+    pub fn check(&self) -> bool {
+        (self.0)()
+    }
+}
+
+impl fmt::Debug for StillOpen {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("StillOpen")
+    }
 }
 
 /// What is asked.
@@ -105,16 +128,16 @@ pub enum Decision {
     Once,
     /// This call, and from now on what the request's lasting rules cover: the approver has seen to that (R243).
     Always,
+    /// With a comment for the model (R286).
     Deny {
-        /// For the model.
         comment: Option<String>,
-        /// Not in this session again: the approver has seen to that.
-        for_session: bool,
     },
     /// To questions only.
     Answered(Vec<Answer>),
     /// There is nobody who could answer (R244).
     Unanswered,
+    /// Something else has decided meanwhile; the call looks again.
+    Obsolete,
 }
 
 impl Decision {
@@ -126,6 +149,7 @@ impl Decision {
             Self::Deny { .. } => "denied",
             Self::Answered(_) => "answered",
             Self::Unanswered => "unanswered",
+            Self::Obsolete => "withdrawn",
         }
     }
 }

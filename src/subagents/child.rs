@@ -4,6 +4,7 @@
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
+use super::asking::ThroughParent;
 use super::delegation::{Delegation, DelegationParts};
 use super::in_process::AgentError;
 use super::local::LocalAgent;
@@ -28,7 +29,7 @@ use crate::models::one_off::OneOff;
 use crate::models::prices::{Prices, Usd};
 use crate::models::{Model, Prefix};
 use crate::permissions::Mode;
-use crate::permissions::approval::Unattended;
+use crate::permissions::approval::Approver;
 use crate::permissions::decide::Policy;
 use crate::permissions::rules::{Rule, RuleSet};
 use crate::skills::{Library, View, content};
@@ -38,6 +39,8 @@ pub struct LocalParts {
     pub catalog: Arc<LiveCatalog>,
     /// The parent's, asked at every call of a child.
     pub policy: Arc<Policy>,
+    /// Whom the parent asks: its children's questions go there too.
+    pub approver: Arc<dyn Approver>,
     pub home: Option<PathBuf>,
     pub model: Arc<dyn Model>,
     /// The parent's model by its parts, with its reasoning level.
@@ -355,7 +358,11 @@ impl Nursery {
             model,
             toolbox,
             policy,
-            approver: Arc::new(Unattended),
+            approver: Arc::new(ThroughParent::new(
+                agent.clone(),
+                Arc::clone(&self.parts.approver),
+                self.parts.settings.background_questions.unwrap_or(true),
+            )),
             events: uplink,
             store,
             limits: Arc::clone(&starter.limits),
@@ -418,7 +425,7 @@ impl Nursery {
             // Capped by the parent's at every call.
             None => Mode::Yolo,
         };
-        let mut policy = Policy::new(mode, rules, cwd).with_root(root);
+        let mut policy = Policy::new(mode, rules, cwd).with_root(root).sharing(self.parts.policy.granted());
         if let Some(home) = &self.parts.home {
             policy = policy.with_home(home);
         }

@@ -198,6 +198,17 @@ impl Delegation {
         self.inner.starter.mode_page.as_ref().map_or(Ok(()), |page| page.set(mode))
     }
 
+    /// What a process agent is started with now: what a person has answered for the session holds for it too (R243).
+    fn starter_now(&self) -> Starter {
+        let mut starter = self.inner.starter.clone();
+        if let Some(host) = &self.inner.host {
+            let (_, answers) = host.nursery.parts.policy.granted().lists();
+            starter.child.allow.extend(answers.allow.iter().map(ToString::to_string));
+            starter.child.deny.extend(answers.deny.iter().map(ToString::to_string));
+        }
+        starter
+    }
+
     /// Starts a process agent and returns when its payload runs. With `process_agents_max` set it first waits its turn.
     pub async fn spawn_agent(&self, task: &str, call_id: Option<String>, cancel: &CancellationToken) -> Result<Started, SpawnError> {
         check_task(task)?;
@@ -207,7 +218,8 @@ impl Delegation {
         let _turn = self.inner.turns.take(&self.inner.registry, self.limits(), cancel).await?;
         let inner = self.inner.clone();
         let task = task.to_owned();
-        let launched = tokio::task::spawn_blocking(move || launch_agent(&inner.launcher, &inner.starter, &task, call_id)).await;
+        let starter = self.starter_now();
+        let launched = tokio::task::spawn_blocking(move || launch_agent(&inner.launcher, &starter, &task, call_id)).await;
         let (started, found) = launched.map_err(|_| SpawnError::Interrupted)??;
         self.inner.registry.add(found, true).await;
         Ok(started)

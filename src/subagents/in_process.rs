@@ -590,7 +590,8 @@ impl Delegation {
                 // A call that is stopped by the budget leaves its agent to end by itself, by the same budget.
                 let linked = link.filter(|_| agent.hangs_on_its_call() && forced.is_none() && !self.budget_stops());
                 let quiet = if agent.is_background() { limits.background_inactivity_limit } else { limits.inactivity_limit };
-                let inactive_at = (!quiet.is_zero() && give_up_at.is_none()).then(|| agent.inactive_at(quiet));
+                let inactive_at = (!quiet.is_zero() && give_up_at.is_none()).then(|| agent.inactive_at(quiet)).flatten();
+                let out_of_time_at = time_up.and_then(|limit| agent.without_waiting(limit));
                 if cancel.is_cancelled() && give_up_at.is_none() {
                     give_up_at = Some(Instant::now() + limits.stop_grace + limits.drain_time * DRAINS);
                 }
@@ -600,13 +601,13 @@ impl Delegation {
                     () = hard.cancelled() => break None,
                     () = reached(give_up_at) => break None,
                     () = gone(linked) => if !self.budget_stops() { agent.call_is_gone() },
-                    () = reached(time_up), if forced.is_none() && give_up_at.is_none() => {
+                    () = reached(out_of_time_at), if forced.is_none() && give_up_at.is_none() => {
                         forced = Some((EndCause::TimeLimit, format!("Subagent reached its time limit of {} ms", longest.unwrap_or_default().as_millis())));
                         cancel.cancel();
                     }
                     () = reached(inactive_at) => {
                         // Something may have happened since the time was taken.
-                        if Instant::now() >= agent.inactive_at(quiet) {
+                        if agent.inactive_at(quiet).is_some_and(|inactive_at| Instant::now() >= inactive_at) {
                             let text = format!("Subagent was inactive for {}ms ({})", quiet.as_millis(), agent.doing());
                             forced = Some((EndCause::Inactive, text));
                             cancel.cancel();

@@ -121,6 +121,11 @@ struct Pulse {
     excused_until: Option<Instant>,
     /// The tools that run, oldest first, and since when.
     tools: Vec<(String, String, Instant)>,
+    /// Calls that wait for a person.
+    asking: Vec<String>,
+    asking_since: Option<Instant>,
+    /// Earlier waits for a person together.
+    waited: Duration,
 }
 
 /// The child's texts so far, the newest within a bound.
@@ -411,10 +416,44 @@ impl LocalAgent {
         self.live().pulse.tools.retain(|(known, _, _)| known != call);
     }
 
-    /// When the run counts as inactive, if nothing happens before.
-    pub(crate) fn inactive_at(&self, limit: Duration) -> Instant {
+    /// A person is asked about a call: until the answer neither silence nor time counts (R166).
+    pub(crate) fn person_is_asked(&self, call: &str) {
+        let mut live = self.live();
+        live.pulse.asking.push(call.to_owned());
+        live.pulse.asking_since.get_or_insert_with(Instant::now);
+        drop(live);
+        self.announce_change();
+    }
+
+    pub(crate) fn person_was_asked(&self, call: &str) {
+        let mut live = self.live();
+        let pulse = &mut live.pulse;
+        pulse.asking.retain(|known| known != call);
+        if pulse.asking.is_empty()
+            && let Some(since) = pulse.asking_since.take()
+        {
+            pulse.waited += since.elapsed();
+        }
+        drop(live);
+        self.announce_change();
+    }
+
+    /// Whether a call of the run waits for a person.
+    pub fn waits_for_person(&self) -> bool {
+        !self.live().pulse.asking.is_empty()
+    }
+
+    /// When the run counts as inactive, if nothing happens before; `None` while a person is awaited.
+    pub(crate) fn inactive_at(&self, limit: Duration) -> Option<Instant> {
         let live = self.live();
-        live.pulse.excused_until.map_or(live.pulse.last, |until| until.max(live.pulse.last)) + limit
+        let last = live.pulse.excused_until.map_or(live.pulse.last, |until| until.max(live.pulse.last));
+        live.pulse.asking.is_empty().then(|| last + limit)
+    }
+
+    /// A time limit moved by what was waited for a person; `None` while one is awaited (fault D5).
+    pub(crate) fn without_waiting(&self, limit: Instant) -> Option<Instant> {
+        let live = self.live();
+        live.pulse.asking.is_empty().then(|| limit + live.pulse.waited)
     }
 
     pub(crate) fn last_tool(&self) -> Option<String> {
@@ -476,7 +515,14 @@ impl Live {
 
 impl Pulse {
     fn new() -> Self {
-        Self { last: Instant::now(), excused_until: None, tools: Vec::new() }
+        Self {
+            last: Instant::now(),
+            excused_until: None,
+            tools: Vec::new(),
+            asking: Vec::new(),
+            asking_since: None,
+            waited: Duration::ZERO,
+        }
     }
 }
 
@@ -489,5 +535,50 @@ impl Found {
         while self.pieces.len() > 1 && self.pieces.iter().map(String::len).sum::<usize>() > FOUND_MAX {
             self.pieces.remove(0);
         }
+    }
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::*;
+
+    /// A general agent of `parent` that was called `description` by the call `call_<description>`.
+    pub(crate) fn agent_of(parent: &SessionId, description: &str) -> Arc<LocalAgent> {
+        let profile = crate::subagents::profiles::catalog::built_in().remove(0).profile.unwrap();
+        let record = AgentRecord {
+            id: JobId::new_local_agent(),
+            parent: parent.clone(),
+            profile: Arc::new(profile),
+            description: description.to_owned(),
+            prompt: String::new(),
+            call_id: Some(format!("call_{description}")),
+            cwd: "/w".into(),
+            folder: JobFolder::new("/w/job".into()),
+            tools: Vec::new(),
+            model: ModelSelection { provider: "test".into(), model: "m".into(), level: None },
+            model_origin: "profile".into(),
+            created_at: clock::now(),
+            warnings: Vec::new(),
+        };
+        LocalAgent::new(record, false)
+    }
+
+    /// R166, fault D5: while a person is awaited neither silence nor the time limit counts; afterwards the wait is added.
+    #[test]
+    fn waiting_for_a_person_counts_neither_as_silence_nor_as_time() {
+        let agent = agent_of(&SessionId::new_main(), "child");
+        let limit = Duration::from_secs(5);
+        let time_up = Instant::now() + limit;
+        assert!(agent.inactive_at(limit).is_some());
+        assert_eq!(agent.without_waiting(time_up), Some(time_up));
+        agent.person_is_asked("c1");
+        agent.person_is_asked("c2");
+        assert_eq!((agent.inactive_at(limit), agent.without_waiting(time_up)), (None, None));
+        agent.person_was_asked("c1");
+        assert!(agent.waits_for_person() && agent.inactive_at(limit).is_none());
+        agent.person_was_asked("c2");
+        assert!(!agent.waits_for_person());
+        assert!(agent.inactive_at(limit).is_some());
+        assert!(agent.without_waiting(time_up).unwrap() > time_up);
     }
 }

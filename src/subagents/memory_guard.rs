@@ -9,6 +9,7 @@ use serde_json::Value;
 
 use crate::agent::tool::{FailureKind, Tool, ToolContext, ToolFailure, ToolReply, ToolSpec};
 use crate::permissions::Effect;
+use crate::permissions::approval::Question;
 use crate::permissions::paths::followed;
 use crate::subagents::memory::Memory;
 
@@ -74,6 +75,14 @@ impl Tool for Guarded {
         let effect = self.inner.effect(input, context)?;
         self.check(&effect)?;
         Ok(effect)
+    }
+
+    fn change<'a>(&'a self, input: &'a Value, context: &'a ToolContext) -> BoxFuture<'a, Result<Option<String>, ToolFailure>> {
+        self.inner.change(input, context)
+    }
+
+    fn questions(&self, input: &Value) -> Option<Vec<Question>> {
+        self.inner.questions(input)
     }
 
     fn call<'a>(&'a self, input: Value, context: ToolContext) -> BoxFuture<'a, Result<ToolReply, ToolFailure>> {

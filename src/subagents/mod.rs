@@ -3,6 +3,7 @@
 mod agent_entries;
 pub mod agent_folders;
 pub mod answers;
+pub mod asking;
 pub mod child;
 pub mod delegation;
 pub mod detached;

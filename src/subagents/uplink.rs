@@ -39,6 +39,8 @@ impl Uplink {
             EventKind::TextDelta { text } | EventKind::ThinkingDelta { text } if text.is_empty() => return,
             EventKind::ToolStarted { call_id, name, .. } => self.agent.tool_started(call_id, name),
             EventKind::ToolEnded { call_id, .. } => self.agent.tool_ended(call_id),
+            EventKind::PermissionRequested { call_id, .. } => self.agent.person_is_asked(call_id),
+            EventKind::PermissionResolved { call_id, .. } => self.agent.person_was_asked(call_id),
             EventKind::AssistantMessage { message, usage } => {
                 self.agent.count(*usage);
                 self.keep(message);
@@ -84,6 +86,15 @@ impl Uplink {
                 duration_ms: *duration_ms,
                 preview: preview.clone(),
                 structured: None,
+            },
+            EventKind::PermissionRequested { call_id, name, input, reason } => {
+                EventKind::PermissionRequested { call_id: id(call_id), name: name.clone(), input: input.clone(), reason: reason.clone() }
+            }
+            EventKind::PermissionResolved { call_id, name, decision, waited_ms } => EventKind::PermissionResolved {
+                call_id: id(call_id),
+                name: name.clone(),
+                decision: decision.clone(),
+                waited_ms: *waited_ms,
             },
             EventKind::PermissionDenied { call_id, name, input, message } => {
                 EventKind::PermissionDenied { call_id: id(call_id), name: name.clone(), input: input.clone(), message: message.clone() }

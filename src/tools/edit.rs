@@ -4,7 +4,8 @@ use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 use serde::Deserialize;
 use serde_json::{Value, json};
-use std::path::Path;
+use std::fs::Metadata;
+use std::path::{Path, PathBuf};
 use tokio_util::sync::CancellationToken;
 
 use crate::agent::state::SessionState;
@@ -12,6 +13,7 @@ use crate::agent::tool::{ApprovalNeed, FailureKind, Tool, ToolContext, ToolFailu
 use crate::models::ToolDeclaration;
 use crate::permissions::Effect;
 use crate::tools::arguments::{annotated, parse};
+use crate::tools::diff;
 use crate::tools::file_access::{self, Before, Flow};
 use crate::tools::snippet;
 
@@ -71,6 +73,20 @@ impl Tool for Edit {
         file_access::resolve(&context.cwd, "file_path", &arguments.file_path).map(Effect::Writes)
     }
 
+    fn change<'a>(&'a self, input: &'a Value, context: &'a ToolContext) -> BoxFuture<'a, Result<Option<String>, ToolFailure>> {
+        async move {
+            let arguments = parse::<Arguments>(&self.spec.declaration, input)?.value;
+            let path = file_access::resolve(&context.cwd, "file_path", &arguments.file_path)?;
+            let state = context.state.clone();
+            let diff = move |cancel: &CancellationToken| {
+                let Planned { content, found, .. } = plan(&path, &arguments, &state, cancel)?;
+                Ok(diff::unified(&path, Some(&content), &found.applied(&content)))
+            };
+            file_access::blocking_to_the_end(&context.cancel, diff).await.map(Some)
+        }
+        .boxed()
+    }
+
     fn call<'a>(&'a self, input: Value, context: ToolContext) -> BoxFuture<'a, Result<ToolReply, ToolFailure>> {
         async move {
             let parsed = parse::<Arguments>(&self.spec.declaration, &input)?;
@@ -84,7 +100,24 @@ impl Tool for Edit {
     }
 }
 
+/// An edit that can be made.
+struct Planned {
+    target: PathBuf,
+    metadata: Metadata,
+    content: Vec<u8>,
+    found: Found,
+}
+
 fn edit(path: &Path, arguments: &Arguments, state: &SessionState, cancel: &CancellationToken) -> Result<ToolReply, ToolFailure> {
+    let Planned { target, metadata, content, found } = plan(path, arguments, state, cancel)?;
+    let changed = found.applied(&content);
+    let remarks = file_access::replace(&target, &changed, &Before::File(metadata))?;
+    state.mark_seen(target, file_access::mark_of_bytes(&changed));
+    Ok(reply(path, &changed, &found, remarks))
+}
+
+/// Finds the places; refuses what could not be edited.
+fn plan(path: &Path, arguments: &Arguments, state: &SessionState, cancel: &CancellationToken) -> Result<Planned, ToolFailure> {
     if arguments.old_string.is_empty() {
         return Err(ToolFailure::invalid("`old_string` is empty, so there is no place to change")
             .with_hint("to make a new file or replace a whole one use Write; to insert, take the line before the place as `old_string`"));
@@ -126,10 +159,7 @@ fn edit(path: &Path, arguments: &Arguments, state: &SessionState, cancel: &Cance
         ))
         .with_hint("take more of the lines around the place that is meant, or set `replace_all` to true to change all of them"));
     }
-    let changed = found.applied(&content);
-    let remarks = file_access::replace(&target, &changed, &Before::File(metadata))?;
-    state.mark_seen(target, file_access::mark_of_bytes(&changed));
-    Ok(reply(path, &changed, &found, remarks))
+    Ok(Planned { target, metadata, content, found })
 }
 
 /// Where the text is, and what is put there.

@@ -2,7 +2,9 @@
 
 pub mod agent;
 pub mod arguments;
+pub mod ask_user_question;
 pub mod bash;
+pub(crate) mod diff;
 pub mod edit;
 pub(crate) mod file_access;
 pub mod glob;

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use crate::agent::Role;
 use crate::agent::tool::{Tool, ToolBox};
 use crate::permissions::Policy;
+use crate::tools::ask_user_question::AskUserQuestion;
 use crate::tools::edit::Edit;
 use crate::tools::glob::Glob;
 use crate::tools::grep::Grep;
@@ -38,8 +39,13 @@ pub fn build(role: Role, session: SessionTools, policy: &Arc<Policy>) -> ToolBox
     tools.extend(session.shells);
     tools.extend(session.web);
     match role {
-        Role::Main => tools.extend(session.delegation),
-        Role::ProcessChild | Role::LocalChild => {}
+        Role::Main => {
+            tools.push(Arc::new(AskUserQuestion::new()));
+            tools.extend(session.delegation);
+        }
+        Role::LocalChild => tools.push(Arc::new(AskUserQuestion::new())),
+        // Nobody can be asked from there (R244).
+        Role::ProcessChild => {}
     }
     let starts_agents = |name: &str| STARTS_AGENTS.contains(&name.to_lowercase().as_str());
     ToolBox::new(tools).filtered(|spec| {

@@ -5,7 +5,7 @@ use futures_util::future::BoxFuture;
 use serde::Deserialize;
 use serde_json::{Value, json};
 use std::io::ErrorKind;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use tokio_util::sync::CancellationToken;
 
 use crate::agent::state::SessionState;
@@ -13,6 +13,7 @@ use crate::agent::tool::{ApprovalNeed, Tool, ToolContext, ToolFailure, ToolReply
 use crate::models::ToolDeclaration;
 use crate::permissions::Effect;
 use crate::tools::arguments::{annotated, parse};
+use crate::tools::diff;
 use crate::tools::file_access::{self, Before};
 use crate::tools::snippet;
 
@@ -62,6 +63,16 @@ impl Tool for Write {
         file_access::resolve(&context.cwd, "file_path", &arguments.file_path).map(Effect::Writes)
     }
 
+    fn change<'a>(&'a self, input: &'a Value, context: &'a ToolContext) -> BoxFuture<'a, Result<Option<String>, ToolFailure>> {
+        async move {
+            let arguments = parse::<Arguments>(&self.spec.declaration, input)?.value;
+            let path = file_access::resolve(&context.cwd, "file_path", &arguments.file_path)?;
+            let (state, content) = (context.state.clone(), arguments.content);
+            file_access::blocking_to_the_end(&context.cancel, move |cancel| change(&path, &content, &state, cancel).map(Some)).await
+        }
+        .boxed()
+    }
+
     fn call<'a>(&'a self, input: Value, context: ToolContext) -> BoxFuture<'a, Result<ToolReply, ToolFailure>> {
         async move {
             let parsed = parse::<Arguments>(&self.spec.declaration, &input)?;
@@ -75,7 +86,8 @@ impl Tool for Write {
     }
 }
 
-fn write(path: &Path, content: &str, state: &SessionState, cancel: &CancellationToken) -> Result<ToolReply, ToolFailure> {
+/// Where the content goes, and what is there: refuses what could not be written.
+fn target_of(path: &Path, state: &SessionState, cancel: &CancellationToken) -> Result<(PathBuf, Before), ToolFailure> {
     let target = file_access::write_target(path);
     let before = match std::fs::metadata(&target) {
         Ok(metadata) => {
@@ -92,6 +104,21 @@ fn write(path: &Path, content: &str, state: &SessionState, cancel: &Cancellation
         return Err(ToolFailure::invalid(format!("{} ends with `/`, so it names a folder", path.display()))
             .with_hint("name the file to write; missing folders are made"));
     }
+    Ok((target, before))
+}
+
+fn change(path: &Path, content: &str, state: &SessionState, cancel: &CancellationToken) -> Result<String, ToolFailure> {
+    let (target, before) = target_of(path, state, cancel)?;
+    let old = match before {
+        Before::Nothing => None,
+        Before::File(metadata) if metadata.len() > diff::COMPARED_MAX => return Ok(diff::sizes(path, metadata.len(), content.len())),
+        Before::File(_) => Some(std::fs::read(&target).map_err(|error| file_access::cannot("read", path, &error))?),
+    };
+    Ok(diff::unified(path, old.as_deref(), content.as_bytes()))
+}
+
+fn write(path: &Path, content: &str, state: &SessionState, cancel: &CancellationToken) -> Result<ToolReply, ToolFailure> {
+    let (target, before) = target_of(path, state, cancel)?;
     let remarks = file_access::replace(&target, content.as_bytes(), &before)?;
     state.mark_seen(target, file_access::mark_of_bytes(content.as_bytes()));
     let created = matches!(before, Before::Nothing);

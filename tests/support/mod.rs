@@ -8,6 +8,7 @@ pub mod local;
 pub mod processes;
 pub mod provider;
 pub mod site;
+pub mod terminal;
 pub mod wait;
 
 use std::path::{Path, PathBuf};

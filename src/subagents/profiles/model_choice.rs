@@ -17,6 +17,8 @@ pub struct AgentSettings {
     pub models: BTreeMap<String, String>,
     /// A profile with `skills` and without `tools` inherits the tools of its parent too (R94).
     pub skills_inherit_tools: bool,
+    /// Whether agents in the background may put questions to the person (R236); `None`: they may.
+    pub background_questions: Option<bool>,
 }
 
 /// A model of a provider with a reasoning level.
