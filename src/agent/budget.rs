@@ -117,28 +117,11 @@ impl Allowance {
         *self == Self::default()
     }
 
-    /// The narrower of two, bound by bound.
-    pub fn narrowed_by(self, other: Self) -> Self {
-        Self {
-            tokens: least(self.tokens, other.tokens),
-            usd: least(self.usd, other.usd),
-            turns: least(self.turns, other.turns),
-            time: least(self.time, other.time),
-        }
-    }
-
     fn reached(&self, spent: &Spent) -> Option<Exceeded> {
         let tokens = self.tokens.filter(|limit| spent.tokens >= *limit).map(|limit| Exceeded::Tokens { used: spent.tokens, limit });
         let money = || self.usd.filter(|limit| spent.usd >= *limit).map(|limit| Exceeded::Money { used: spent.usd, limit });
         let turns = || self.turns.filter(|limit| spent.turns >= *limit).map(|limit| Exceeded::Turns { limit });
         tokens.or_else(money).or_else(turns)
-    }
-}
-
-pub(crate) fn least<T: Ord>(one: Option<T>, other: Option<T>) -> Option<T> {
-    match (one, other) {
-        (Some(one), Some(other)) => Some(one.min(other)),
-        (one, other) => one.or(other),
     }
 }
 
@@ -290,5 +273,83 @@ impl Spent {
             u64::from_le_bytes(eight)
         };
         Self { tokens: number(0), usd: Usd::of_billionths(number(1)), turns: number(2) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn open(path: &std::path::Path) -> File {
+        File::options().read(true).write(true).create(true).truncate(false).open(path).unwrap()
+    }
+
+    fn tokens(input: u64) -> Usage {
+        Usage { input, ..Usage::default() }
+    }
+
+    /// fault D8: each opening of the file stands for a process; no count is lost and no request too many is started.
+    #[test]
+    fn counts_from_many_sides_are_exact() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("ledger");
+        let allowance = Allowance { turns: Some(500), ..Allowance::default() };
+        let started: u64 = std::thread::scope(|scope| {
+            let sides: Vec<_> = (0..4)
+                .map(|_| {
+                    let budget = Budget::new(allowance, Arc::default(), open(&path));
+                    scope.spawn(move || {
+                        let one = |_| match budget.start_request("a/b") {
+                            Ok(()) => {
+                                budget.add("a/b", &tokens(3));
+                                true
+                            }
+                            Err(_) => false,
+                        };
+                        (0..200).map(one).filter(|started| *started).count() as u64
+                    })
+                })
+                .collect();
+            sides.into_iter().map(|side| side.join().unwrap()).sum()
+        });
+        assert_eq!(started, 500);
+        let spent = Budget::new(allowance, Arc::default(), open(&path)).spent().unwrap();
+        assert_eq!(spent, Spent { tokens: 1500, usd: Usd::ZERO, turns: 500 });
+    }
+
+    /// R173
+    #[test]
+    fn each_bound_is_told_by_name() {
+        let folder = tempfile::tempdir().unwrap();
+        let budget = |name: &str, allowance| Budget::new(allowance, Arc::default(), open(&folder.path().join(name)));
+        let bounded = budget("t", Allowance { tokens: Some(10), ..Allowance::default() });
+        assert_eq!(bounded.start_request("a/b"), Ok(()));
+        bounded.add("a/b", &tokens(11));
+        assert_eq!(bounded.start_request("a/b").unwrap_err().to_string(), "11 of 10 tokens");
+        assert!(bounded.stops());
+        let bounded = budget("n", Allowance { turns: Some(1), ..Allowance::default() });
+        assert_eq!(bounded.start_request("a/b"), Ok(()));
+        assert_eq!(bounded.start_request("a/b").unwrap_err().to_string(), "1 of 1 model requests");
+        assert!(!bounded.stops(), "what the last request asked for may still be done");
+        let bounded = budget("m", Allowance { usd: "0.01".parse().ok(), ..Allowance::default() });
+        assert_eq!(bounded.start_request("a/b"), Err(Exceeded::NoPrice));
+        assert_eq!(bounded.start_request("anthropic/claude-sonnet-5"), Ok(()));
+        bounded.add("anthropic/claude-sonnet-5", &tokens(10_000));
+        assert_eq!(bounded.start_request("anthropic/claude-sonnet-5").unwrap_err().to_string(), "$0.02 of $0.01");
+        let share = bounded.share();
+        assert_eq!(share.usd, "0.01".parse().ok());
+    }
+
+    #[test]
+    fn a_share_has_the_time_that_is_left() {
+        let folder = tempfile::tempdir().unwrap();
+        let allowance = Allowance { time: Some(Duration::from_secs(100)), ..Allowance::default() };
+        let share = Budget::new(allowance, Arc::default(), open(&folder.path().join("l"))).share();
+        assert!(share.time.is_some_and(|left| left <= Duration::from_secs(100) && left > Duration::from_secs(10)));
+        let over = Allowance { time: Some(Duration::ZERO), ..Allowance::default() };
+        assert!(matches!(
+            Budget::new(over, Arc::default(), open(&folder.path().join("o"))).start_request("a/b"),
+            Err(Exceeded::Time { .. })
+        ));
     }
 }

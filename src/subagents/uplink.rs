@@ -149,3 +149,69 @@ impl EventSink for Uplink {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::Layout;
+    use crate::ids::{JobId, SessionId};
+    use crate::models::Role;
+    use crate::subagents::local::AgentRecord;
+    use crate::subagents::metadata::unknown_model;
+    use crate::subagents::profiles::catalog::built_in;
+
+    fn agent() -> Arc<LocalAgent> {
+        let (id, parent) = (JobId::new_local_agent(), SessionId::new_main());
+        let record = AgentRecord {
+            folder: Layout::new("/nowhere".into()).job(&parent, &id),
+            id,
+            parent,
+            profile: Arc::new(built_in().remove(0).profile.unwrap()),
+            description: "d".into(),
+            prompt: "p".into(),
+            call_id: None,
+            cwd: "/".into(),
+            tools: Vec::new(),
+            model: unknown_model(),
+            model_origin: "profile".into(),
+            created_at: crate::clock::now(),
+            warnings: Vec::new(),
+        };
+        LocalAgent::new(record, true)
+    }
+
+    /// R166, R167: a heartbeat that says nothing new is no sign of life; a new piece, a change of state and an end are, also
+    /// without output; a wait for its turn moves the limit.
+    #[test]
+    fn only_what_is_new_is_a_sign_of_life() {
+        let agent = agent();
+        let uplink = Uplink::new(agent.clone(), None, false);
+        let limit = Duration::from_secs(60);
+        let send = |session: &SessionId, kind| {
+            let before = agent.inactive_at(limit);
+            // So that two moments differ.
+            std::thread::sleep(Duration::from_millis(2));
+            uplink.send(&Event { session: session.clone(), kind });
+            (before, agent.inactive_at(limit))
+        };
+        let text = |text: &str| EventKind::TextDelta { text: text.to_owned() };
+        for nothing_new in [text(""), EventKind::ThinkingDelta { text: String::new() }] {
+            let (before, after) = send(&agent.session, nothing_new);
+            assert_eq!(before, after);
+        }
+        let started = EventKind::ToolStarted { call_id: "c".into(), name: "Bash".into(), input: serde_json::json!({}) };
+        for new in [text("x"), started] {
+            let (before, after) = send(&agent.session, new);
+            assert!(after > before);
+        }
+        assert!(agent.doing().starts_with("in the tool Bash"));
+        let (before, after) = send(&agent.session, EventKind::RequestWaiting { wait_ms: 30_000, reason: "r".into() });
+        assert!(after.zip(before).is_some_and(|(after, before)| after - before >= Duration::from_secs(30)));
+        let results = EventKind::ToolResults { message: Message { role: Role::User, blocks: Vec::new() } };
+        let (before, after) = send(&agent.session, results);
+        assert!(after < before, "the wait is over, so the limit counts from now");
+        // An event of another session is none of its own (R330).
+        let (before, after) = send(&SessionId::new_main(), text("x"));
+        assert_eq!(before, after);
+    }
+}

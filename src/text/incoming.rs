@@ -214,7 +214,8 @@ mod tests {
         assert!(text.ends_with("</task-notification>"));
     }
 
-    /// R225, R226, R228, R229: exact texts.
+    /// R224, R225, R226, R228, R229: exact texts of the kinds that have one; the bare text of a first message and the one
+    /// form of notices stand elsewhere.
     #[test]
     fn messages_say_who_speaks() {
         assert_eq!(
