@@ -10,6 +10,7 @@ use super::in_process::AgentError;
 use super::local::LocalAgent;
 use super::memory::{Memory, MemorySettings};
 use super::metadata;
+use super::process::Starter;
 use super::profiles::model_choice::{self, AgentSettings, ModelChoice, ModelChoiceError, ModelSelection, Situation};
 use super::profiles::tool_policy::{self, ChildRole, NarrowingRule, ParentTool, Surroundings, ToolGrant, ToolPolicyError};
 use super::profiles::{Catalog, ChildMode, Level, LiveCatalog, McpServer, Profile};
@@ -22,6 +23,7 @@ use crate::agent::instructions;
 use crate::agent::prompt::{EnvironmentFacts, child_prompt};
 use crate::agent::session::{Session, SessionParts};
 use crate::agent::tool::ToolBox;
+use crate::clock;
 use crate::config::{Layout, Limits};
 use crate::hooks::{self, HookSet, SessionHooks};
 use crate::mcp::{Loan, McpServers, Server, ServerState};
@@ -367,7 +369,7 @@ impl Nursery {
             store,
             limits: Arc::clone(&starter.limits),
             prefix,
-            context: self.context(&agent.profile).into_iter().chain(skills).collect(),
+            context: self.context(&agent.profile, starter).await.into_iter().chain(skills).collect(),
             agents: Vec::new(),
             notices: Vec::new(),
             inbox: inbox.clone(),
@@ -458,15 +460,27 @@ impl Nursery {
         prefix
     }
 
-    /// R43, R114, R125, R130
-    fn context(&self, profile: &Profile) -> Vec<String> {
-        let wanted = |text: &&String| {
+    /// R43, R114, R125, R129, R130: instructions and date as they are now, also when the parent read them long ago; the git
+    /// state as the parent knows it.
+    async fn context(&self, profile: &Profile, starter: &Starter) -> Vec<String> {
+        let (user_file, cwd) = (starter.layout.user_instructions(), starter.cwd.clone());
+        let gather = move || {
+            let today = clock::now().date_naive();
+            instructions::gather(&instructions::Sources { user_file: &user_file, cwd: &cwd, today, git: None }).context
+        };
+        let mut context = match tokio::task::spawn_blocking(gather).await {
+            Ok(fresh) => fresh,
+            Err(_) => self.parts.context.iter().filter(|text| !text.starts_with(GIT)).cloned().collect(),
+        };
+        context.extend(self.parts.context.iter().filter(|text| text.starts_with(GIT)).cloned());
+        let wanted = |text: &String| {
             let instructions = text.starts_with(INSTRUCTIONS) && !profile.inject_agents_md;
             let git = text.starts_with(GIT) && profile.is_built_in_explore();
             // A child's own skills follow; its own memory stands in its prompt, and the main session's is none of it (R275).
             !instructions && !git && !text.starts_with(SKILLS) && !text.starts_with(MEMORY)
         };
-        self.parts.context.iter().filter(wanted).cloned().collect()
+        context.retain(wanted);
+        context
     }
 
     /// R172: the profile's, else the setting's; a flag of the run holds above both.
