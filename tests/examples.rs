@@ -76,3 +76,43 @@ fn the_fan_out_with_subagents_leaves_nothing() {
     assert_eq!(finished.stdout.matches(": completed (").count(), 3, "{}", finished.stdout);
     wait::until_true("nothing is left", || processes::of_home(&home.root()).is_empty());
 }
+
+/// R148, R157: the guard of the examples, in the main session and in a subagent.
+#[test]
+fn the_guard_hook_denies_and_logs() {
+    if !has("jq") {
+        return;
+    }
+    let home = Home::new();
+    let examples = Path::new(env!("CARGO_MANIFEST_DIR")).join("examples");
+    // HOME of the commands is the folder above the project.
+    let own = home.project().parent().unwrap().join(".zapmyco");
+    std::fs::create_dir(&own).unwrap();
+    std::fs::copy(examples.join("guard-hook.sh"), own.join("guard-hook.sh")).unwrap();
+    std::fs::copy(examples.join("guard-hook.toml"), own.join("settings.toml")).unwrap();
+    let model = home.write(
+        "model.yaml",
+        r#"
+version: 1
+scripts:
+  - match: "^CHILD"
+    turns:
+      - calls: [{ name: Bash, input: { command: "git push --force origin main" } }]
+      - text: "{{ results[0] }}"
+  - turns:
+      - calls:
+          - { name: Bash, input: { command: "echo fine" } }
+          - { name: Agent, input: { description: push, prompt: "CHILD push", subagent_type: general-purpose } }
+      - text: "{{ results | join(' and ') }}"
+"#,
+    );
+    let mut command = home.command();
+    command.env("ZAPMYCO_HOME", &own).args(["run", "go", "--permission-mode", "yolo", "--ignore-denied"]);
+    let finished = finish(command.args(["--model", &format!("script:{}", model.display())]));
+    assert_eq!(finished.code, 0, "{finished:?}");
+    assert!(finished.stdout.contains("fine and Bash was denied by a hook: no forced push"), "{finished:?}");
+    let log = std::fs::read_to_string(own.join("guard.log")).unwrap();
+    let mut lines: Vec<&str> = log.lines().collect();
+    lines.sort_unstable();
+    assert_eq!(lines, ["general-purpose\tgit push --force origin main", "main\techo fine"]);
+}

@@ -266,3 +266,37 @@ fn a_run_in_a_terminal_asks_once() {
     let shown = in_terminal("n\n");
     assert!(!shown.contains(QUESTION) && project.hook_ran(), "{shown}");
 }
+
+/// R160: a script that a trusted hook runs is trusted with it; changed before a run it is skipped, changed during one the
+/// guard does not fall away.
+#[test]
+fn a_script_of_a_trusted_hook_is_part_of_it() {
+    let project = Project::with_settings("[[hooks.PreToolUse]]\nmatcher = \"Bash\"\nhooks = [{ command = \"bash tools/guard.sh\" }]\n");
+    project.home.write("tools/guard.sh", "touch hook-ran\n");
+    let shown = project.trust(&["--yes"]);
+    assert!(
+        shown.stdout.contains("tools/guard.sh  (trusted)") && shown.stdout.contains("run by the hook: bash tools/guard.sh"),
+        "{shown:?}"
+    );
+    project.bash("ls", &[]);
+    assert!(project.hook_ran());
+    project.home.write("tools/guard.sh", "touch hook-ran; echo more\n");
+    let finished = project.bash("ls", &[]);
+    assert!(!project.hook_ran(), "{finished:?}");
+    assert!(finished.stderr.contains("1 script of a hook in tools/guard.sh"), "{}", finished.stderr);
+    assert_eq!(project.trust(&["--yes"]).code, 0);
+    let turns = json!([
+        {"calls": [{"name": "Write", "input": {"file_path": "tools/guard.sh", "content": "exit 0\n"}}, {"name": "Read", "input": {"file_path": "tools/guard.sh"}}]},
+        {"calls": [{"name": "Write", "input": {"file_path": "tools/guard.sh", "content": "exit 0\n"}}]},
+        {"calls": [{"name": "Bash", "input": {"command": "touch passed"}}]},
+        {"text": "{{ results[0] }}"},
+    ]);
+    let model = project.home.root().join("change.json");
+    std::fs::write(&model, json!({"version": 1, "scripts": [{"turns": turns}]}).to_string()).unwrap();
+    let mut run = project.home.command();
+    run.args(["run", "go", "--permission-mode", "yolo", "--model", &format!("script:{}", model.display())]);
+    let finished = finish(&mut run);
+    assert_eq!(std::fs::read_to_string(project.home.project().join("tools/guard.sh")).unwrap(), "exit 0\n", "{finished:?}");
+    assert!(!project.home.project().join("passed").exists(), "{finished:?}");
+    assert!(finished.stdout.contains("guard.sh has changed since it was trusted"), "{finished:?}");
+}

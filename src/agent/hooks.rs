@@ -35,7 +35,12 @@ impl Session {
             Some(agent) => (HookEvent::SubagentStart, agent.kind.clone(), json!({})),
             None => (HookEvent::SessionStart, source.to_owned(), json!({ "source": source, "model": self.parts.model.name() })),
         };
-        let outcome = hooks.run(event, &[&subject], fields, cancel).await;
+        let mut outcome = hooks.run(event, &[&subject], fields, cancel).await;
+        if event == HookEvent::SubagentStart
+            && let Some(reason) = outcome.stop.take()
+        {
+            outcome.notices.push(format!("a SubagentStart hook wanted to end the agent, which it cannot: {reason}"));
+        }
         self.take_context(event, &outcome);
         self.tell_hooks(&outcome).await?;
         Ok(outcome.stop.map(|reason| TurnCause::StoppedByHook { reason }))

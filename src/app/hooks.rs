@@ -1,5 +1,6 @@
 //! The hooks of a session: from the settings, or from the parent of a process child, which hands down what it runs itself.
 
+use std::path::Path;
 use std::sync::Arc;
 
 use crate::agent::Role;
@@ -20,7 +21,11 @@ impl App {
     pub fn hook_set(&self) -> (HookSet, Vec<Problem>) {
         match &self.handover {
             Some(handover) => (handover.hooks.clone(), Vec::new()),
-            None => HookSet::of_settings(&self.settings),
+            None => {
+                let (set, problems) = HookSet::of_settings(&self.settings);
+                let of_project = |path: &Path| self.settings.project_rights().iter().any(|rights| rights.path == path);
+                (set.pinned(of_project, &self.trust, &self.cwd), problems)
+            }
         }
     }
 

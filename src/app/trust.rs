@@ -4,7 +4,10 @@ use std::path::{Path, PathBuf};
 
 use crate::app::App;
 use crate::config::Settings;
+use crate::files;
 use crate::hooks::HookSet;
+use crate::hooks::scripts::{SCRIPT_MAX, named_by};
+use crate::hooks::settings::Hook;
 use crate::permissions::trust::{Content, Decision, Trust, digest};
 use crate::subagents::profiles::Sources;
 use crate::subagents::profiles::trust::needing_trust;
@@ -45,6 +48,10 @@ pub enum Grant {
         profile: String,
         name: String,
     },
+    /// A file that a hook's command runs.
+    Script {
+        command: String,
+    },
 }
 
 impl Asking {
@@ -79,7 +86,8 @@ pub fn asking(settings: &Settings, sources: &Sources, trust: &Trust) -> Vec<Aski
         let rules = rights.allow.iter().map(|rule| Grant::AllowRule { rule: rule.clone() });
         one(trust, &rights.path, &rights.content, hooks.chain(rules).collect())
     });
-    let of_profiles = needing_trust(sources).into_iter().map(|rights| {
+    let profiles = needing_trust(sources);
+    let of_profiles = profiles.iter().map(|rights| {
         let profile = || rights.name.clone();
         let memory = rights.user_memory.then(|| Grant::UserMemory { profile: profile() });
         let hooks = rights.hooks.hooks.iter().map(|hook| Grant::ProfileHook {
@@ -91,7 +99,18 @@ pub fn asking(settings: &Settings, sources: &Sources, trust: &Trust) -> Vec<Aski
         let servers = rights.servers.iter().map(|name| Grant::Server { profile: profile(), name: name.clone() });
         one(trust, &rights.path, rights.text.as_bytes(), memory.into_iter().chain(hooks).chain(servers).collect())
     });
-    of_settings.chain(of_profiles).collect()
+    let mut all: Vec<Asking> = of_settings.chain(of_profiles).collect();
+    let of_files = settings.project_rights().iter().flat_map(|rights| HookSet::of_project(rights).hooks);
+    let hooks: Vec<Hook> = of_files.chain(profiles.into_iter().flat_map(|rights| rights.hooks.hooks)).collect();
+    for hook in hooks {
+        for path in named_by(&hook.action, trust.project(), &sources.cwd) {
+            let Ok(content) = files::read_bounded(&path, SCRIPT_MAX) else { continue };
+            if !all.iter().any(|asking| asking.path == path) {
+                all.push(one(trust, &path, &content, vec![Grant::Script { command: hook.action.shown() }]));
+            }
+        }
+    }
+    all
 }
 
 fn one(trust: &Trust, path: &Path, bytes: &[u8], grants: Vec<Grant>) -> Asking {

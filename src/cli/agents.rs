@@ -404,7 +404,7 @@ fn check_paths(paths: &[PathBuf], level: FileLevel) -> Vec<Checked> {
     let mut checked = Vec::new();
     let mut names: BTreeMap<String, PathBuf> = BTreeMap::new();
     let mut check_file = |path: &Path, checked: &mut Vec<Checked>| {
-        let parsed = parse_file(path, level, plugin.clone(), &trust);
+        let parsed = parse_file(path, level, plugin.clone(), (&trust, Path::new("/")));
         let mut diagnostics = parsed.diagnostics;
         let name = parsed.profile.map(|profile| profile.name);
         if let Some(name) = &name

@@ -175,20 +175,31 @@ fn ask(terminal: &mut File) -> io::Result<()> {
 
 /// `2 hooks, 1 allow rule`.
 fn summary(asking: &[Asking]) -> String {
-    let mut counts = [(0, "hook"), (0, "allow rule"), (0, "profile with your memory"), (0, "server")];
+    let mut counts = [(0, "hook"), (0, "allow rule"), (0, "profile with your memory"), (0, "server"), (0, "script of a hook")];
     for grant in asking.iter().flat_map(|asking| &asking.grants) {
         let place = match grant {
             Grant::Hook { .. } | Grant::ProfileHook { .. } => 0,
             Grant::AllowRule { .. } => 1,
             Grant::UserMemory { .. } => 2,
             Grant::Server { .. } => 3,
+            Grant::Script { .. } => 4,
         };
         counts[place].0 += 1;
     }
-    let named =
-        counts.iter().filter(|(count, _)| *count > 0).map(|(count, what)| format!("{count} {what}{}", if *count == 1 { "" } else { "s" }));
+    let named = counts
+        .iter()
+        .filter(|(count, _)| *count > 0)
+        .map(|(count, what)| format!("{count} {}", if *count == 1 { (*what).to_owned() } else { plural(what) }));
     let named: Vec<String> = named.collect();
     if named.is_empty() { "settings that cannot be read".to_owned() } else { named.join(", ") }
+}
+
+fn plural(what: &str) -> String {
+    // What it is comes first: "profiles with your memory".
+    match what.split_once(' ').filter(|(first, _)| *first != "allow") {
+        Some((first, rest)) => format!("{first}s {rest}"),
+        None => format!("{what}s"),
+    }
 }
 
 fn as_text(trust: &Trust, asking: &[Asking]) -> String {
@@ -225,6 +236,7 @@ fn line_of(grant: &Grant) -> String {
             format!("profile {profile}: hook {event}{}: {command}", matching(matcher))
         }
         Grant::Server { profile, name } => format!("profile {profile}: server {name}"),
+        Grant::Script { command } => format!("run by the hook: {command}"),
     }
 }
 
@@ -242,6 +254,7 @@ fn as_json(trust: &Trust, asking: &[Asking]) -> Value {
             json!({ "kind": "profile_hook", "profile": profile, "event": event, "matcher": matcher, "command": command })
         }
         Grant::Server { profile, name } => json!({ "kind": "server", "profile": profile, "name": name }),
+        Grant::Script { command } => json!({ "kind": "script", "command": command }),
     };
     let file = |asking: &Asking| {
         json!({

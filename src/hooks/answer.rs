@@ -1,6 +1,7 @@
 //! What one hook has answered: its exit code, and the JSON object on its stdout (R157, R158).
 
 use std::fmt;
+use std::path::PathBuf;
 use std::time::Duration;
 
 use serde_json::{Map, Value};
@@ -59,6 +60,10 @@ pub enum Trouble {
         reason: String,
     },
     Cut,
+    /// A file that it runs is not the one that was trusted.
+    Changed {
+        path: PathBuf,
+    },
     /// An answer that means nothing for this event.
     Ignored {
         what: &'static str,
@@ -90,6 +95,7 @@ impl Answer {
             Ended::TimedOut { after } => none(Trouble::TimedOut { after }),
             Ended::NotStarted { reason } => none(Trouble::NotStarted { reason }),
             Ended::Lost { reason } => none(Trouble::Lost { reason }),
+            Ended::Changed { path } => none(Trouble::Changed { path }),
             Ended::Cancelled => (Self::default(), None),
         }
     }
@@ -228,7 +234,8 @@ impl Trouble {
             | Self::Signal { .. }
             | Self::Lost { .. }
             | Self::Malformed { .. }
-            | Self::Cut => true,
+            | Self::Cut
+            | Self::Changed { .. } => true,
             Self::Ignored { .. } | Self::CannotBlock { .. } => false,
         }
     }
@@ -245,6 +252,9 @@ impl fmt::Display for Trouble {
             Self::Lost { reason } => write!(f, "ended in an unknown way: {reason}"),
             Self::Malformed { reason } => write!(f, "gave an answer that cannot be used: {reason}"),
             Self::Cut => write!(f, "wrote more than {OUTPUT_MAX} bytes, the rest was not read"),
+            Self::Changed { path } => {
+                write!(f, "was not run: {} has changed since it was trusted; `zapmyco trust` shows it and asks", path.display())
+            }
             Self::Ignored { what } => write!(f, "gave `{what}`, which means nothing here"),
             Self::CannotBlock { reason } => write!(f, "wanted to block, which this event cannot{}", after(reason)),
         }

@@ -28,7 +28,9 @@ pub(crate) struct Said {
     pub who: String,
     pub answer: Answer,
     pub trouble: Option<Trouble>,
-    /// A failure of this hook denies the call.
+    /// It stands before a call.
+    pub guards: bool,
+    /// A failure of a guard denies the call.
     pub fail_closed: bool,
 }
 
@@ -36,11 +38,16 @@ impl Outcome {
     pub(crate) fn of(said: Vec<Said>) -> Self {
         let mut outcome = Self::default();
         let mut reasons: Vec<(Decision, String)> = Vec::new();
-        for (index, Said { who, answer, trouble, fail_closed }) in said.into_iter().enumerate() {
+        for (index, Said { who, answer, trouble, guards, fail_closed }) in said.into_iter().enumerate() {
             if let Some(trouble) = trouble {
                 let text = format!("hook {who} {trouble}");
-                if fail_closed && trouble.is_failure() {
-                    reasons.push((Decision::Deny, format!("{text}; hooks.fail_closed is set")));
+                match trouble {
+                    // Whoever changed it must not have taken a guard away by that.
+                    Trouble::Changed { .. } if guards => reasons.push((Decision::Deny, text.clone())),
+                    _ if guards && fail_closed && trouble.is_failure() => {
+                        reasons.push((Decision::Deny, format!("{text}; hooks.fail_closed is set")));
+                    }
+                    _ => {}
                 }
                 outcome.notices.push(text);
             }
@@ -102,6 +109,7 @@ mod tests {
             who: "`h`".into(),
             answer: Answer { decision, reason: Some(reason.into()), ..Answer::default() },
             trouble: None,
+            guards: true,
             fail_closed: false,
         }
     }
@@ -132,6 +140,7 @@ mod tests {
             who: "`h`".into(),
             answer: Answer::default(),
             trouble: Some(Trouble::TimedOut { after: Duration::from_millis(5) }),
+            guards: true,
             fail_closed,
         };
         let open = Outcome::of(vec![late(false)]);

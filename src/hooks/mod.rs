@@ -9,6 +9,7 @@ mod folders;
 pub mod matcher;
 pub mod merge;
 pub mod run;
+pub mod scripts;
 pub mod session;
 pub mod settings;
 

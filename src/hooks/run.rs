@@ -61,6 +61,10 @@ pub(crate) enum Ended {
     Lost {
         reason: String,
     },
+    /// A file that it runs is not the one that was trusted.
+    Changed {
+        path: PathBuf,
+    },
     /// Nobody wants its answer any more.
     Cancelled,
 }
@@ -81,10 +85,16 @@ impl Runner {
 
     async fn run_aside(self, hook: Hook, input: Vec<u8>, cancel: CancellationToken) -> Ended {
         let after = hook.timeout;
-        let launched = tokio::task::spawn_blocking(move || self.launch(&hook, &input)).await;
-        let kept = match launched {
+        let launched = tokio::task::spawn_blocking(move || {
+            // As near to the start as can be.
+            match hook.pinned.iter().find(|pinned| !pinned.is_unchanged()) {
+                Some(changed) => Err(Ended::Changed { path: changed.path.clone() }),
+                None => self.launch(&hook, &input).map_err(|reason| Ended::NotStarted { reason }),
+            }
+        });
+        let kept = match launched.await {
             Ok(Ok(kept)) => kept,
-            Ok(Err(reason)) => return Ended::NotStarted { reason },
+            Ok(Err(ended)) => return ended,
             Err(_) => return Ended::Cancelled,
         };
         let end = tokio::select! {

@@ -2,7 +2,7 @@
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use futures_util::future::BoxFuture;
 use futures_util::{FutureExt, StreamExt, stream};
@@ -58,8 +58,8 @@ pub struct Agent {
 }
 
 struct Inner {
-    /// Held as long as the session may run hooks: its folder is then in use.
-    _claim: Option<Arc<Claim>>,
+    /// Held from the first hooks that may run to the end of the session and its children: the folder is in use.
+    claim: Arc<OnceLock<Option<Claim>>>,
     /// Messages of the session that its transcript has.
     written: Mutex<usize>,
     set: HookSet,
@@ -90,11 +90,9 @@ impl SessionHooks {
         environment.push((PROJECT_DIR.into(), cwd.clone().into()));
         environment.push((PROJECT_DIR_FOREIGN.into(), cwd.clone().into()));
         mark(&mut environment, agent.as_ref());
-        let claim = if set.is_empty() { None } else { Claim::take(&folder).map(Arc::new) };
         let runner = Runner { launcher, folder, environment, cwd: cwd.clone(), grace, drain, ack_max, retries, tasks: TaskTracker::new() };
-        Self {
-            inner: Some(Arc::new(Inner { _claim: claim, written: Mutex::default(), set, runner, session, transcript, cwd, agent, mode })),
-        }
+        let (claim, written) = (Arc::default(), Mutex::default());
+        Inner { claim, written, set, runner, session, transcript, cwd, agent, mode }.claimed()
     }
 
     /// The hooks of a child of this session: the same, and those its profile brings, which live as long as it (R148, R152).
@@ -103,7 +101,7 @@ impl SessionHooks {
         let mut runner = inner.runner.clone();
         mark(&mut runner.environment, Some(&agent));
         let child = Inner {
-            _claim: inner._claim.clone(),
+            claim: Arc::clone(&inner.claim),
             written: Mutex::default(),
             set: inner.set.clone().joined(own),
             runner,
@@ -113,7 +111,7 @@ impl SessionHooks {
             agent: Some(agent),
             mode,
         };
-        Self { inner: Some(Arc::new(child)) }
+        child.claimed()
     }
 
     pub fn agent(&self) -> Option<&Agent> {
@@ -191,6 +189,13 @@ fn mark(environment: &mut Vec<(OsString, OsString)>, agent: Option<&Agent>) {
 }
 
 impl Inner {
+    fn claimed(self) -> SessionHooks {
+        if !self.set.is_empty() {
+            self.claim.get_or_init(|| Claim::take(&self.runner.folder));
+        }
+        SessionHooks { inner: Some(Arc::new(self)) }
+    }
+
     fn own_transcript(&self) -> &Path {
         self.agent.as_ref().map_or(&self.transcript, |agent| &agent.transcript)
     }
@@ -208,7 +213,7 @@ impl Inner {
         let ended = self.runner.run(hook, input, cancel).await;
         let (answer, trouble) = Answer::of(event, ended);
         let who = format!("`{}` ({}, {})", one_line(&hook.action.shown()), event.name(), hook.place);
-        Said { who, answer, trouble, fail_closed: self.set.fail_closed && event == HookEvent::PreToolUse }
+        Said { who, answer, trouble, guards: event == HookEvent::PreToolUse, fail_closed: self.set.fail_closed }
     }
 
     fn input(&self, event: HookEvent, fields: &Value) -> Vec<u8> {

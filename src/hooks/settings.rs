@@ -5,6 +5,7 @@
 //! whose `timeout` is in seconds. A text such as `"30s"` is understood in both.
 
 use std::fmt;
+use std::path::PathBuf;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
@@ -12,6 +13,7 @@ use serde_json::Value;
 
 use super::event::HookEvent;
 use super::matcher::Matcher;
+use super::scripts::Pinned;
 use crate::config::sections::nearest;
 use crate::config::units::{UnitError, parse_duration};
 use crate::config::{Content, Node, ProjectRights, Settings, Source};
@@ -33,6 +35,12 @@ pub struct Hook {
     pub timeout: Duration,
     /// `FILE:LINE`, as people read it.
     pub place: String,
+    /// The settings file it stands in.
+    #[serde(skip)]
+    pub file: Option<PathBuf>,
+    /// Files that it runs, as they must be for it to run.
+    #[serde(default)]
+    pub pinned: Vec<Pinned>,
 }
 
 /// What is run.
@@ -294,7 +302,11 @@ impl Reader {
         let timeout = self.timeout(fields.get("timeout"), &format!("{key}.timeout"), unit);
         if self.set.hooks.len() < HOOKS_MAX {
             let place = self.place_of(&item.source);
-            self.set.hooks.push(Hook { event, matcher: matcher.clone(), action, timeout, place });
+            let file = match &item.source {
+                Source::File { path, .. } => Some(path.clone()),
+                Source::Default | Source::Environment(_) | Source::Flag(_) | Source::Handover => None,
+            };
+            self.set.hooks.push(Hook { event, matcher: matcher.clone(), action, timeout, place, file, pinned: Vec::new() });
         }
     }
 

@@ -13,6 +13,7 @@ use super::profile::{EXPLORE, GENERAL_PURPOSE, Level, Origin, PLAN, Profile};
 use super::state_file::{self, AgentsState};
 use crate::config::layout::{self, Layout, ProjectLayout};
 use crate::frontmatter::{Code, Diagnostic, Severity};
+use crate::hooks::HookSet;
 use crate::permissions::trust::Trust;
 
 /// Where profiles are looked for.
@@ -244,7 +245,7 @@ fn assemble(sources: &Sources, walks: Vec<(Place, places::Walk)>, cache: &mut Ca
     for (place, walk) in walks {
         catalog.diagnostics.extend(walk.diagnostics);
         catalog.files_read += walk.files.len();
-        let parsed = parse_files(&walk.files, &place, &sources.trust, cache);
+        let parsed = parse_files(&walk.files, &place, (&sources.trust, &sources.cwd), cache);
         for (found, parsed) in walk.files.into_iter().zip(parsed) {
             catalog.add((*parsed).clone(), Some(&place));
             fresh.insert((found.path, place.plugin.clone()), (found.stamp, parsed));
@@ -259,7 +260,7 @@ fn assemble(sources: &Sources, walks: Vec<(Place, places::Walk)>, cache: &mut Ca
 }
 
 /// Parses the files of one place, in threads when there are many. What stands in the cache unchanged is taken from it.
-fn parse_files(files: &[Found], place: &Place, trust: &Trust, cache: &Cache) -> Vec<Arc<Parsed>> {
+fn parse_files(files: &[Found], place: &Place, trust: (&Trust, &Path), cache: &Cache) -> Vec<Arc<Parsed>> {
     let parse_one = |found: &Found| -> Arc<Parsed> {
         match cache.get(&(found.path.clone(), place.plugin.clone())) {
             Some((stamp, parsed)) if *stamp == found.stamp => Arc::clone(parsed),
@@ -281,12 +282,21 @@ fn parse_files(files: &[Found], place: &Place, trust: &Trust, cache: &Cache) -> 
 }
 
 /// Reads one file as a profile of the given level.
-pub fn parse_file(path: &Path, level: Level, plugin: Option<String>, trust: &Trust) -> Parsed {
+///
+/// `cwd`: where its hooks would run.
+pub fn parse_file(path: &Path, level: Level, plugin: Option<String>, (trust, cwd): (&Trust, &Path)) -> Parsed {
     match places::read(path) {
         Ok(text) => {
             // For the bytes that are parsed, not for what the file may be a moment later.
             let trusted = level == Level::Project && trust.holds(path, text.as_bytes());
-            parse::parse(&text, Origin { level, path: Some(path.to_owned()), plugin }, trusted)
+            let read = |trusted| parse::parse(&text, Origin { level, path: Some(path.to_owned()), plugin: plugin.clone() }, trusted);
+            let parsed = read(trusted);
+            let hooks = parsed.profile.as_ref().and_then(|profile| profile.hooks.as_ref()).filter(|_| trusted);
+            // The scripts of its hooks are part of what is trusted.
+            match hooks.map(|hooks| HookSet::of_profile(hooks, "profile").0) {
+                Some(hooks) if !hooks.has_trusted_scripts(trust, cwd) => read(false),
+                Some(_) | None => parsed,
+            }
         }
         Err(diagnostic) => Parsed { profile: None, diagnostics: vec![diagnostic] },
     }

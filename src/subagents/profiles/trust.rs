@@ -34,7 +34,11 @@ fn rights_of(path: PathBuf, text: String) -> Option<ProfileRights> {
         let origin = Origin { level: Level::Project, path: Some(path.clone()), plugin: None };
         parse::parse(&text, origin, trusted).profile
     };
-    let (without, with) = (read(false)?, read(true)?);
+    let without = read(false)?;
+    if without.withheld.is_empty() {
+        return None;
+    }
+    let with = read(true)?;
     if without.withheld == with.withheld {
         return None;
     }
