@@ -10,6 +10,7 @@ use crate::support::local::{
     agent, background, beside, children, command, ended, folders, is_parent, json_of, metadata, newest_session, only_metadata, parents, run,
 };
 use crate::support::provider::{Answer, Gate, Provider};
+use crate::support::terminal::AtTerminal;
 use crate::support::{Finished, Home, wait};
 
 fn jobs(home: &Home, arguments: &[&str]) -> Finished {
@@ -268,4 +269,61 @@ fn an_agent_of_such_a_turn_goes_on_with_the_sessions_model() {
     assert_eq!(children(&own).len(), 1, "its second run");
     assert!(children(&own)[0].texts("assistant").join("").contains("first"));
     assert_eq!(metadata(&folders(&home)[0]).unwrap()["status"], "completed");
+}
+
+/// R180, R181, R188, R187: a run that waits for a person's word is moved; the question stays open, a refusal is one of this
+/// call alone, and the agent goes on in the background.
+#[test]
+fn a_run_that_waits_for_a_person_is_moved_with_its_question() {
+    let home = Home::new();
+    let provider = Provider::with(|request| match (is_parent(request), request.turn()) {
+        (true, 0) => Answer::call("a", "Agent", agent("CHILD")),
+        (true, _) => Answer::text("finished"),
+        (false, 0) => Answer::call("k0", "Bash", json!({"command": "touch first"})),
+        (false, 1) => Answer::call("k1", "Bash", json!({"command": "touch second"})),
+        (false, _) => Answer::text("the report"),
+    });
+    let mut person = AtTerminal::start(&command(&provider, &home, &["--ignore-denied", "PARENT x"]));
+    let question = person.is_asked();
+    assert!(question.contains("  | touch first\r\n") && question.contains("subagent"), "{question}");
+    let moved = jobs(&home, &["background"]);
+    assert_eq!(moved.code, 0, "{moved:?}");
+    wait::until_true("the parent goes on", || parents(&provider).len() >= 2);
+    assert!(parents(&provider)[1].tool_results()[0].1.contains("Agent launched in the background"));
+    assert_eq!(children(&provider).len(), 1, "the question is still open");
+    person.types("d\n");
+    let question = person.is_asked();
+    assert!(question.contains("  | touch second\r\n"), "{question}");
+    person.types("o\n");
+    let left = person.ends();
+    assert_eq!(left.code, 0, "{}", left.screen);
+    assert!(!home.project().join("first").exists() && home.project().join("second").exists());
+    assert!(parents(&provider).last().unwrap().texts("user").join("\n").contains("<result>the report</result>"));
+    assert_eq!(only_metadata(&home)["background"], true);
+}
+
+/// R314: the key of one turn from a file; what should be mended about the file is said.
+#[test]
+fn the_key_of_one_turn_can_stand_in_a_file() {
+    use std::os::unix::fs::PermissionsExt;
+    let home = Home::new();
+    let key = home.write("key.txt", "sk-once-secret-0123456789\n");
+    std::fs::set_permissions(&key, std::fs::Permissions::from_mode(0o644)).unwrap();
+    let (own, once) = (Provider::always(Answer::text("own")), Provider::always(Answer::text("by the night model")));
+    let url = once.base_url();
+    let arguments = ["PARENT x", "--once-model", "anthropic/claude-night", "--once-base-url", &url, "--once-key-file", "key.txt"];
+    let finished = run(&own, &home, &arguments);
+    assert_eq!((finished.code, finished.stdout.as_str()), (0, "by the night model\n"), "{}", finished.stderr);
+    assert_eq!(once.requests()[0].header("x-api-key"), Some("sk-once-secret-0123456789"));
+    assert!(finished.stderr.contains("key.txt"), "others can read it: {}", finished.stderr);
+    for (wrong, said) in [
+        (&["x", "--once-model", "script:a.yaml"][..], "--once-model takes a model of a provider"),
+        (&["x", "--once-key-env", "K"][..], "--once-model"),
+        (&["x", "--once-model", "anthropic/m", "--record", "r.jsonl"][..], "cannot be used with"),
+    ] {
+        let refused = run(&own, &home, wrong);
+        assert_eq!(refused.code, 2, "{refused:?}");
+        assert!(refused.stderr.contains(said), "{}", refused.stderr);
+    }
+    assert_eq!(own.request_count(), 0);
 }

@@ -9,7 +9,7 @@ use secrecy::SecretString;
 use serde_json::{Value, json};
 
 use crate::app::App;
-use crate::config::SettingsError;
+use crate::config::{Environment, SettingsError};
 use crate::files::any_path;
 use crate::models::Model;
 use crate::models::catalog::{self, Choice, ModelChoiceError, ProviderSettings, ResolvedModel, Selection, Why};
@@ -123,9 +123,17 @@ impl App {
             settings.api_key = None;
         }
         let base_url = wanted.base_url.as_deref();
-        let choice = Choice { model: Some(&wanted.model), base_url, providers: &providers, environment: &self.environment };
+        // A file that is named for this turn stands before any key of the environment.
+        let ordinary = wanted.key_file.as_ref().map(|_| catalog::key_variables(&providers)).unwrap_or_default();
+        let visible = self.environment.all().iter().filter(|(name, _)| !ordinary.iter().any(|key| name == key.as_str()));
+        let environment = Environment::from_pairs(visible.cloned());
+        let choice = Choice { model: Some(&wanted.model), base_url, providers: &providers, environment: &environment };
         let resolved = match catalog::select(&choice)? {
-            Selection::Remote(resolved, _) => *resolved,
+            Selection::Remote(resolved, why) => {
+                // The reason names the model, which the caller knows; what should be mended is said.
+                chosen.why.extend(why.warnings);
+                *resolved
+            }
             Selection::Script(_) | Selection::Replay(_) | Selection::NothingSet => return Err(ModelChoiceFailure::OnceNotRemote),
         };
         chosen.key_variables.extend(wanted.key_env.clone());

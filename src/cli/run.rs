@@ -415,13 +415,13 @@ impl Work {
         self.say_ignored();
         let mut chosen =
             self.app.choose_model(&self.model, self.options.record.as_deref()).await.map_err(|error| failure::of_model(&error))?;
-        if self.role == Role::Main {
-            chosen.why.iter().for_each(|line| report::print_notice(line));
-        }
         let once = match &self.options.once {
             Some(wanted) => Some(self.app.choose_once(wanted, &mut chosen).map_err(|error| failure::of_model(&error))?),
             None => None,
         };
+        if self.role == Role::Main {
+            chosen.why.iter().for_each(|line| report::print_notice(line));
+        }
         let observers = Observers::new(&self, &shutdown);
         let asking = self.asking(&observers);
         let mut open = self.open(&chosen, &observers, &asking).await?;
