@@ -11,9 +11,11 @@ use zapmyco::app::model::ModelSource;
 use zapmyco::app::session::{Rights, SessionRequest, Start};
 use zapmyco::app::{App, Flags};
 use zapmyco::config::Environment;
+use zapmyco::ids::SessionId;
 use zapmyco::models::scripted::Script;
 use zapmyco::permissions::approval::Unattended;
 use zapmyco::permissions::{Granted, Mode};
+use zapmyco::store::Store;
 
 use crate::support::provider::{Answer, Gate, Provider, RecordedRequest};
 use crate::support::terminal::AtTerminal;
@@ -223,7 +225,7 @@ fn the_question_is_safe_to_look_at_and_can_be_shown_whole() {
     }
 }
 
-/// R234, R236, R240, R241, R243, fault F1: agents in the background ask one after the other, each by its own name; an
+/// R233, R234, R236, R240, R241, R243, R249, fault F1: agents in the background ask one after the other, each by its own name; an
 /// answer reaches the one that asked. The parent's stream shows both.
 #[test]
 fn children_ask_by_name_and_one_at_a_time() {
@@ -263,6 +265,45 @@ fn children_ask_by_name_and_one_at_a_time() {
         assert!(["a1", "a2"].contains(&line["parent_tool_use_id"].as_str().unwrap()), "{line}");
     }
     assert_eq!(resolved.iter().map(|line| line["decision"].as_str().unwrap()).collect::<Vec<_>>(), ["once", "denied"]);
+    // The record of it is the child's alone.
+    let logged = |session: &str| -> Vec<String> {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        let store = Store::open(&home.root().join("zapmyco.db")).unwrap();
+        let events = runtime.block_on(store.events(&SessionId::parse(session).unwrap(), 0, 1000)).unwrap();
+        events.into_iter().map(|event| event.kind).filter(|kind| kind.starts_with("permission_")).collect()
+    };
+    assert_eq!(logged(lines[0]["session_id"].as_str().unwrap()), Vec::<String>::new());
+    let child = |decision: &str| resolved.iter().find(|line| line["decision"] == decision).unwrap()["agent_id"].as_str().unwrap();
+    let session = |agent: &str| {
+        let line = requested.iter().find(|line| line["agent_id"] == agent).unwrap();
+        logged(line["child_session_id"].as_str().unwrap())
+    };
+    assert_eq!(session(child("once")), ["permission_requested", "permission_resolved"]);
+    assert_eq!(session(child("denied")), ["permission_requested", "permission_resolved", "permission_denied"]);
+}
+
+/// A hook that wants a person asked is a question like any other, also for a call that the mode allows.
+#[test]
+fn a_hook_can_have_a_person_asked() {
+    let home = Home::new();
+    let answer = json!({"hookSpecificOutput": {"hookEventName": "PreToolUse", "permissionDecision": "ask",
+        "permissionDecisionReason": "the hook wants to know"}});
+    let line = toml::Value::String(format!("echo '{answer}'"));
+    let hook = format!("[[hooks.events.PreToolUse]]\nmatcher = \"Bash\"\nhooks = [{{ type = \"command\", command = {line} }}]\n");
+    std::fs::write(home.root().join("settings.toml"), hook).unwrap();
+    let provider = running(&["touch first", "touch second"]);
+    let mut person = start(&provider, &home, &["--permission-mode", "yolo", "go"]);
+    let question = person.is_asked();
+    assert!(question.contains("the hook wants to know") && !question.contains("[a]lways"), "{question}");
+    person.types("a\n");
+    person.sees("No rule can decide this call for good.");
+    person.sees(" > ");
+    person.types("o\n");
+    person.is_asked();
+    person.types("d\n");
+    let left = person.ends();
+    assert_eq!(left.code, 3, "{}", left.screen);
+    assert!(home.project().join("first").exists() && !home.project().join("second").exists());
 }
 
 /// R242: the prompt of an agent that is stopped is taken back, and says so.

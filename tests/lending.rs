@@ -141,6 +141,7 @@ fn parent(home: &Home, shelf: Option<&Arc<Shelf>>, profiles: &Value) -> Delegati
         hooks: zapmyco::hooks::SessionHooks::none(),
         catalog: Arc::new(catalog),
         approver: Arc::new(zapmyco::permissions::approval::Unattended),
+        claude_md: true,
         policy,
         home: None,
         model: scripted(script, ScriptContext::new(home.project())),

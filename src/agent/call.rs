@@ -313,7 +313,11 @@ impl Wish<'_> {
                 reason: asked.reason.clone(),
                 suggestion: asked.suggestion.clone(),
                 diff: self.tool.change(&self.input, self.context).await.map_err(|failure| Outcome::Returned(Err(failure)))?,
-                lasting: self.around.policy.lasting_rules(&self.called(), &asked.effect),
+                // A hook would ask again, whatever rules say.
+                lasting: match self.hooks.asks {
+                    Some(_) => Vec::new(),
+                    None => self.around.policy.lasting_rules(&self.called(), &asked.effect),
+                },
             }),
         };
         Ok(ApprovalRequest {

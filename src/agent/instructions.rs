@@ -26,6 +26,8 @@ pub struct Sources<'a> {
     pub user_file: &'a Path,
     /// Absolute.
     pub cwd: &'a Path,
+    /// CLAUDE.md is read in a folder that has no AGENTS.md.
+    pub claude_md: bool,
     pub today: NaiveDate,
     /// Branch, state, last commits, as text; `None` outside a repository.
     pub git: Option<&'a str>,
@@ -44,7 +46,8 @@ pub fn gather(sources: &Sources<'_>) -> Gathered {
     let mut seen = BTreeSet::new();
     gathered.add_file(sources.user_file, "the user's own instructions, for all projects", &mut seen);
     for folder in project_folders(sources.cwd) {
-        for name in [NAME, OTHER_NAME] {
+        let names: &[&str] = if sources.claude_md { &[NAME, OTHER_NAME] } else { &[NAME] };
+        for name in names {
             if gathered.add_file(&folder.join(name), "instructions of the project", &mut seen) {
                 break;
             }
@@ -177,9 +180,14 @@ mod tests {
         }
 
         fn gather(&self, cwd: &str) -> Gathered {
+            self.gather_with(cwd, true)
+        }
+
+        fn gather_with(&self, cwd: &str, claude_md: bool) -> Gathered {
             gather(&Sources {
                 user_file: &self.path("root/AGENTS.md"),
                 cwd: &self.path(cwd),
+                claude_md,
                 today: NaiveDate::from_ymd_opt(2026, 6, 6).unwrap(),
                 git: None,
             })
@@ -207,6 +215,8 @@ mod tests {
         place.write("repo/a/b/CLAUDE.md", "not read beside AGENTS.md");
         place.write("repo/a/b/c/AGENTS.md", "below");
         assert_eq!(place.texts("repo/a/b"), ["user", "repository", "other name", "nearest"]);
+        let without = place.gather_with("repo/a/b", false).context.join("\n");
+        assert!(without.contains("nearest") && !without.contains("other name"), "{without}");
         place.write("alone/x/AGENTS.md", "x");
         place.write("alone/AGENTS.md", "outside a repository only the directory itself counts");
         assert_eq!(place.texts("alone/x"), ["user", "x"]);
@@ -220,6 +230,7 @@ mod tests {
         let gathered = gather(&Sources {
             user_file: &place.path("root/AGENTS.md"),
             cwd: &place.path("p"),
+            claude_md: true,
             today: NaiveDate::from_ymd_opt(2026, 6, 6).unwrap(),
             git: Some("branch main\n"),
         });

@@ -129,7 +129,7 @@ impl App {
         let (id, stored) = self.session_id(&store, &request).await?;
         let lock = self.lock_session(&id)?;
         let inbox = Inbox::new(self.limits.inbox_capacity);
-        let Gathered { mut context, mut notices } = self.instructions();
+        let Gathered { mut context, mut notices } = self.instructions()?;
         let memory = self.main_memory(request.role, &mut notices)?;
         context.extend(memory.as_ref().map(|memory| instructions::framed(MEMORY_CONTEXT, "", &memory.prompt())));
         let policy = self.policy(&request.granted)?;
@@ -290,6 +290,7 @@ impl App {
             catalog: Arc::new(self.profiles()?),
             policy: Arc::clone(policy),
             approver: Arc::clone(&request.approver),
+            claude_md: self.reads_claude_md()?,
             home: self.environment.home(),
             model: Arc::clone(&chosen.model),
             selection: selection_of(chosen),
@@ -325,13 +326,19 @@ impl App {
         }
     }
 
-    fn instructions(&self) -> Gathered {
-        instructions::gather(&instructions::Sources {
+    fn instructions(&self) -> Result<Gathered, AppError> {
+        Ok(instructions::gather(&instructions::Sources {
             user_file: &self.layout.user_instructions(),
             cwd: &self.cwd,
+            claude_md: self.reads_claude_md()?,
             today: clock::now().date_naive(),
             git: git::branch(&self.cwd).as_deref(),
-        })
+        }))
+    }
+
+    /// R129
+    fn reads_claude_md(&self) -> Result<bool, AppError> {
+        Ok(self.settings.section::<bool>("instructions.claude_md")?.unwrap_or(true))
     }
 
     fn facts(&self, chosen: &ChosenModel) -> EnvironmentFacts {

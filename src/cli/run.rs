@@ -38,8 +38,8 @@ use crate::text::subagent_replies::{self, LeftJob};
 
 /// Give the agent a task and print its answer.
 ///
-/// The answer alone goes to stdout; progress, notices and errors go to stderr. Nothing is ever asked: what would need a
-/// person's word is denied, and the message says how to allow it.
+/// The answer alone goes to stdout; progress, notices and errors go to stderr. At a terminal you are asked about what the
+/// mode does not allow; without one it is denied, and the message says how to allow it.
 #[derive(Debug, Args)]
 #[command(after_help = RUN_EXAMPLES, after_long_help = format!("{RUN_EXAMPLES}\n\n{}", report::exit_code_help()))]
 pub struct RunArguments {

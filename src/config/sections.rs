@@ -47,6 +47,7 @@ pub const SECTIONS: &[KnownSection] = &[
             ("background_questions", Shape::Value),
         ]),
     },
+    KnownSection { key: "instructions", shape: Shape::Fields(&[("claude_md", Shape::Value)]) },
     KnownSection { key: "memory", shape: Shape::Fields(&[("enabled", Shape::Value), ("use", Shape::Value), ("main", Shape::Value)]) },
     KnownSection { key: "skills", shape: Shape::Fields(&[("refused_in_children", Shape::Value)]) },
     KnownSection {

@@ -43,6 +43,8 @@ pub struct LocalParts {
     pub policy: Arc<Policy>,
     /// Whom the parent asks: its children's questions go there too.
     pub approver: Arc<dyn Approver>,
+    /// CLAUDE.md is read in a folder that has no AGENTS.md (R129).
+    pub claude_md: bool,
     pub home: Option<PathBuf>,
     pub model: Arc<dyn Model>,
     /// The parent's model by its parts, with its reasoning level.
@@ -464,9 +466,10 @@ impl Nursery {
     /// state as the parent knows it.
     async fn context(&self, profile: &Profile, starter: &Starter) -> Vec<String> {
         let (user_file, cwd) = (starter.layout.user_instructions(), starter.cwd.clone());
+        let claude_md = self.parts.claude_md;
         let gather = move || {
             let today = clock::now().date_naive();
-            instructions::gather(&instructions::Sources { user_file: &user_file, cwd: &cwd, today, git: None }).context
+            instructions::gather(&instructions::Sources { user_file: &user_file, cwd: &cwd, claude_md, today, git: None }).context
         };
         let mut context = match tokio::task::spawn_blocking(gather).await {
             Ok(fresh) => fresh,
