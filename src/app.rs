@@ -20,6 +20,7 @@ use crate::config::{Environment, Layout, Limits, ProjectLayout, Settings, Settin
 use crate::files::{self, FileError};
 use crate::permissions::Mode;
 use crate::permissions::rules::{Rule, RuleError, RuleSet, split_list};
+use crate::permissions::sandbox::{Sandbox, SandboxError, SandboxSettings};
 use crate::permissions::trust::{Trust, TrustError};
 use crate::store::{Store, StoreError};
 use crate::subagents::handover::Handover;
@@ -68,6 +69,8 @@ pub enum AppError {
     Storage(#[from] FileError),
     #[error(transparent)]
     Store(#[from] StoreError),
+    #[error(transparent)]
+    Sandbox(#[from] SandboxError),
 }
 
 impl App {
@@ -112,6 +115,16 @@ impl App {
         })
     }
 
+    /// What holds commands and file tools; an error where the settings promise more than this system can hold.
+    pub(crate) fn sandbox(&self) -> Result<Sandbox, AppError> {
+        let settings = self.sandbox_settings()?;
+        Ok(Sandbox::new(settings, &self.cwd, self.layout.root(), self.environment.home().as_deref())?)
+    }
+
+    pub fn sandbox_settings(&self) -> Result<SandboxSettings, SettingsError> {
+        Ok(self.settings.section("sandbox")?.unwrap_or_default())
+    }
+
     /// Opens the database, making the storage root if it is missing.
     pub fn open_store(&self) -> Result<Store, AppError> {
         self.create_root()?;
@@ -140,6 +153,11 @@ fn handed_settings(handover: &Handover) -> Vec<(String, toml::Value)> {
     settings.push(("permissions.allow".to_owned(), list(&handover.allow)));
     settings.push(("permissions.ask".to_owned(), list(&handover.ask)));
     settings.push(("permissions.deny".to_owned(), list(&handover.deny)));
+    let SandboxSettings { mode, required, network, write } = &handover.sandbox;
+    settings.push(("sandbox.mode".to_owned(), text(&mode.as_str().to_owned())));
+    settings.push(("sandbox.required".to_owned(), toml::Value::Boolean(*required)));
+    settings.push(("sandbox.network".to_owned(), toml::Value::Boolean(*network)));
+    settings.push(("sandbox.write".to_owned(), list(write)));
     settings
 }
 

@@ -7,5 +7,8 @@ fn main() -> ExitCode {
     if std::env::args_os().nth(1).is_some_and(|first| first == zapmyco::supervisor::launch::KEEP_ARGUMENT) {
         return zapmyco::supervisor::keeper::main();
     }
+    if std::env::args_os().nth(1).is_some_and(|first| first == zapmyco::supervisor::confine::TRY_ARGUMENT) {
+        return zapmyco::supervisor::confine::try_main();
+    }
     zapmyco::cli::main(std::env::args_os().collect())
 }

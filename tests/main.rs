@@ -25,6 +25,7 @@ mod models;
 mod output;
 mod permissions;
 mod run;
+mod sandbox;
 mod scripts;
 mod sessions;
 mod shells;

@@ -23,6 +23,7 @@ use crate::ids::{IdError, JobId, JobKind, SessionId};
 use crate::models::Prefix;
 use crate::permissions::approval::Approver;
 use crate::permissions::decide::Policy;
+use crate::permissions::sandbox::{SandboxReport, SandboxScope};
 use crate::permissions::{Granted, Mode};
 use crate::skills::{Library, View};
 use crate::store::{SessionRow, Store};
@@ -75,6 +76,8 @@ pub struct OpenSession {
     pub delegation: Delegation,
     pub rights: Rights,
     pub store: Store,
+    /// What holds its commands from the start.
+    pub sandbox: SandboxReport,
     /// Held as long as this process works on the session.
     _lock: Option<File>,
 }
@@ -137,6 +140,8 @@ impl App {
             Some(memory) => policy.with_memory(memory.folder()),
             None => policy,
         });
+        let sandbox = policy.shell_rights().report;
+        notices.extend(policy.sandbox().warning(sandbox.scope == SandboxScope::ReadOnly));
         let costs = self.costs(chosen)?;
         let shelf = self.shelf(request.role, &mut notices)?;
         context.extend(shelf.as_ref().map(|shelf| skills_message(&shelf.list)));
@@ -198,7 +203,7 @@ impl App {
         if stored {
             delegation.recover(&session.announced()).await?;
         }
-        Ok(OpenSession { session, delegation, rights, store, _lock: lock })
+        Ok(OpenSession { session, delegation, rights, store, sandbox, _lock: lock })
     }
 
     /// The id, and whether the store has it already.
@@ -237,7 +242,10 @@ impl App {
     }
 
     fn policy(&self, granted: &Arc<Granted>) -> Result<Policy, OpenError> {
-        let mut policy = Policy::new(self.mode()?, self.rules.clone(), self.cwd.clone()).with_root(self.layout.root()).sharing(granted);
+        let mut policy = Policy::new(self.mode()?, self.rules.clone(), self.cwd.clone())
+            .with_root(self.layout.root())
+            .with_sandbox(self.sandbox()?)
+            .sharing(granted);
         if let Some(home) = self.environment.home() {
             policy = policy.with_home(&home);
         }
@@ -323,6 +331,7 @@ impl App {
             hooks: self.hook_set().0,
             limits: self.settings.limits_set(),
             max_turns,
+            sandbox: policy.sandbox().settings().clone(),
         }
     }
 

@@ -48,6 +48,7 @@ const DATA_HELP: &str = "\
 Environment:
   ZAPMYCO_MODEL, ZAPMYCO_BASE_URL   as the flags of run
   ZAPMYCO_PERMISSION_MODE           as the flag of run
+  ZAPMYCO_SANDBOX                   as the flag of run
   ZAPMYCO_SESSION                   as the flag of subagent
   ZAPMYCO_LIMITS_<NAME>             see `config defaults`
   ZAPMYCO_HOME                      instead of ~/.zapmyco

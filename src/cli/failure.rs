@@ -19,6 +19,7 @@ pub fn of_app(error: &AppError) -> CommandError {
         AppError::Rule { .. } => {
             CommandError::from_error(Exit::Usage, error).with_hint("for example: Edit, Bash(npm test:*), Read(src/**)")
         }
+        AppError::Sandbox(error) => CommandError::from_error(Exit::Usage, error).with_hint(error.remedy()),
         AppError::Root(_) | AppError::WorkingDirectory { .. } => CommandError::from_error(Exit::Usage, error),
     }
 }

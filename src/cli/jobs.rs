@@ -273,6 +273,7 @@ fn described(job: &Job) -> String {
         lines.extend(agent.end().and_then(|end| end.error.clone()).map(|error| ("error", one_line(&error, 400))));
     }
     lines.push(("directory", job.owner.cwd.display().to_string()));
+    lines.extend(view.sandbox.iter().map(|report| ("sandbox", report.to_string())));
     lines.extend(view.left_over.iter().map(|left| ("left over", format!("PID {} ({}) {}", left.pid, left.state, left.command))));
     lines.iter().map(|(name, value)| format!("{name:<10} {value}\n")).collect()
 }

@@ -21,6 +21,7 @@ use crate::cli::report::{self, CommandError, Exit};
 use crate::ids::SessionId;
 use crate::models::prices::Usd;
 use crate::models::{Block, Message, Role, Usage};
+use crate::permissions::sandbox::SandboxReport;
 use crate::text::fold::harmless;
 use crate::text::subagent_replies::LeftJob;
 
@@ -82,6 +83,8 @@ pub struct RunResult {
     pub cost: Option<Usd>,
     pub denials: Vec<Denial>,
     pub jobs_left: Vec<JobLeft>,
+    /// What holds commands; `None` when there was no session.
+    pub sandbox: Option<SandboxReport>,
 }
 
 impl RunResult {
@@ -100,6 +103,7 @@ impl RunResult {
             cost: Some(Usd::ZERO),
             denials: Vec::new(),
             jobs_left: Vec::new(),
+            sandbox: None,
         }
     }
 
@@ -122,6 +126,7 @@ impl RunResult {
             "modelUsage": self.usage_by_model,
             "permission_denials": self.denials,
             "jobs_left": self.jobs_left,
+            "sandbox": self.sandbox,
             "schema_version": OUTPUT_VERSION,
         });
         if let (false, Value::Object(fields)) = (self.errors.is_empty(), &mut object) {

@@ -233,6 +233,18 @@ pub struct RightsArguments {
     /// Tools to take away, or calls to deny, e.g. `Bash` or `Bash(rm:*)`
     #[arg(long = "disallowed-tools", visible_alias = "disallowedTools", value_name = "RULES")]
     pub disallowed_tools: Vec<String>,
+
+    /// workspace: commands and file tools write inside the working directory only, never git's hooks and configuration
+    #[arg(long, value_parser = ["off", "workspace"], value_name = "WHAT")]
+    pub sandbox: Option<String>,
+
+    /// Whether commands reach the network, this machine's loopback included
+    #[arg(long, value_parser = ["on", "off"], value_name = "ON_OR_OFF")]
+    pub sandbox_network: Option<String>,
+
+    /// End with exit 2 where this system cannot hold what the sandbox promises
+    #[arg(long)]
+    pub sandbox_required: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -382,7 +394,15 @@ fn prepare(arguments: RunArguments, environment: Environment) -> Result<Work, Co
 pub fn flags(model: &ModelArguments, rights: &RightsArguments) -> Flags {
     let text = |key: &str, value: &Option<String>| value.clone().map(|value| (key.to_owned(), toml::Value::String(value)));
     let mode = rights.permission_mode.map(|mode| mode.as_str().to_owned());
-    let settings = [text("model", &model.model), text("base_url", &model.base_url), text("permission_mode", &mode)];
+    let switch = |key: &str, value: Option<bool>| value.map(|value| (key.to_owned(), toml::Value::Boolean(value)));
+    let settings = [
+        text("model", &model.model),
+        text("base_url", &model.base_url),
+        text("permission_mode", &mode),
+        text("sandbox.mode", &rights.sandbox),
+        switch("sandbox.network", rights.sandbox_network.as_deref().map(|word| word == "on")),
+        switch("sandbox.required", rights.sandbox_required.then_some(true)),
+    ];
     Flags {
         settings: settings.into_iter().flatten().collect(),
         allow: rights.allowed_tools.clone(),
@@ -557,6 +577,7 @@ impl Work {
             cost: bill.total(),
             denials,
             jobs_left: conversation.jobs_left.clone(),
+            sandbox: Some(open.sandbox.clone()),
         }
     }
 

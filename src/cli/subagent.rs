@@ -217,6 +217,7 @@ fn child_settings(arguments: &SpawnArguments, environment: &Environment) -> Resu
         hooks: app.hook_set().0,
         limits: app.settings.limits_set(),
         max_turns: arguments.max_turns,
+        sandbox: app.sandbox_settings().map_err(|error| failure::of_app(&error.into()))?,
     };
     Ok((child, cwd))
 }

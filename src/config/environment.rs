@@ -10,6 +10,7 @@ pub const BASE_URL: &str = "ZAPMYCO_BASE_URL";
 pub const PERMISSION_MODE: &str = "ZAPMYCO_PERMISSION_MODE";
 /// `auto` or `never`: whether a person at the terminal is asked.
 pub const PERMISSION_PROMPT: &str = "ZAPMYCO_PERMISSION_PROMPT";
+pub const SANDBOX: &str = "ZAPMYCO_SANDBOX";
 /// The named session of `zapmyco subagent ...` when `--session` is not given.
 pub const SESSION: &str = "ZAPMYCO_SESSION";
 /// Followed by the upper-case name of a limit.

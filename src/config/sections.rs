@@ -40,6 +40,10 @@ pub const SECTIONS: &[KnownSection] = &[
     },
     KnownSection { key: "permissions", shape: Shape::Fields(&[("allow", Shape::Value), ("ask", Shape::Value), ("deny", Shape::Value)]) },
     KnownSection {
+        key: "sandbox",
+        shape: Shape::Fields(&[("mode", Shape::Value), ("required", Shape::Value), ("network", Shape::Value), ("write", Shape::Value)]),
+    },
+    KnownSection {
         key: "agents",
         shape: Shape::Fields(&[
             ("models", Shape::Named(&Shape::Value)),

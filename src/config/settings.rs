@@ -118,13 +118,14 @@ const MODE_KEY: &str = "permission_mode";
 const ALLOW_KEY: &str = "permissions.allow";
 
 /// What a project's file cannot set (decision: a repository must not redirect a key or raise its own rights).
-const REFUSED_IN_PROJECTS: [(&str, Refused); 12] = [
+const REFUSED_IN_PROJECTS: [(&str, Refused); 13] = [
     ("providers", Refused::Address),
     ("base_url", Refused::Address),
     ("api_key", Refused::Address),
     ("api_key_env", Refused::Address),
     ("api_key_file", Refused::Address),
     ("web", Refused::Address),
+    ("sandbox.write", Refused::WiderRights),
     ("skills.refused_in_children", Refused::WiderRights),
     ("budget", Refused::WiderRights),
     ("prices", Refused::WiderRights),
@@ -142,12 +143,16 @@ const FAIL_CLOSED_KEY: &str = "hooks.fail_closed";
 /// Model names that make a file play the model: a file of the project would then call tools as if a model had.
 const PLAYED_MODELS: [&str; 2] = ["script:", "replay:"];
 
-const FROM_ENVIRONMENT: [(&str, &str); 4] = [
+const FROM_ENVIRONMENT: [(&str, &str); 5] = [
     (environment::MODEL, MODEL_KEY),
     (environment::BASE_URL, "base_url"),
     (environment::PERMISSION_MODE, MODE_KEY),
     (environment::PERMISSION_PROMPT, "permission_prompt"),
+    (environment::SANDBOX, "sandbox.mode"),
 ];
+
+/// Values of the sandbox that allow more than any other: a project's file may not put one in the place of a stricter one.
+const LOOSEST: [(&str, &str); 3] = [("sandbox.mode", "\"off\""), ("sandbox.required", "false"), ("sandbox.network", "true")];
 
 impl Settings {
     pub fn load(sources: Sources<'_>) -> Result<Self, SettingsError> {
@@ -300,6 +305,12 @@ impl Settings {
             && wanted > allowed
         {
             self.drop_key(node, MODE_KEY, Refused::WiderRights);
+        }
+        let is = |node: &Node, key: &str, value: &str| node.get(key).is_some_and(|found| found.shown(key) == value);
+        for (key, loosest) in LOOSEST {
+            if is(node, key, loosest) && self.tree.get(key).is_some() && !is(&self.tree, key, loosest) {
+                self.drop_key(node, key, Refused::WiderRights);
+            }
         }
     }
 

@@ -15,7 +15,7 @@ use crate::permissions::granted::{Granted, Lists};
 use crate::permissions::paths::PathForms;
 use crate::permissions::peers::{guarded_path, named_by_command};
 use crate::permissions::rules::{CompiledRule, Named, Rule, RuleSet, Target, suggest_path};
-use crate::permissions::sandbox::ShellRights;
+use crate::permissions::sandbox::{Sandbox, ShellRights};
 use crate::permissions::shell_command::Line;
 use crate::permissions::{Effect, Mode, fetching};
 
@@ -28,6 +28,7 @@ pub struct Policy {
     /// Calls of these tools must match one of the rules (R75).
     only: Vec<(String, Vec<CompiledRule>)>,
     rules: RuleSet,
+    sandbox: Sandbox,
     workspace: PathForms,
     home: Option<PathForms>,
     /// The storage root: our own settings and records.
@@ -85,6 +86,7 @@ impl Policy {
             reading_only: false,
             only: Vec::new(),
             rules,
+            sandbox: Sandbox::default(),
             workspace: PathForms::of(&workspace),
             home: None,
             root: None,
@@ -114,6 +116,12 @@ impl Policy {
     pub fn with_home(mut self, home: &Path) -> Self {
         self.home = Some(PathForms::of(home));
         self.compile();
+        self
+    }
+
+    /// What holds commands and file tools beside the decision about each call.
+    pub fn with_sandbox(mut self, sandbox: Sandbox) -> Self {
+        self.sandbox = sandbox;
         self
     }
 
@@ -190,7 +198,11 @@ impl Policy {
 
     /// How a shell is started now: held by the kernel where nothing may be changed.
     pub fn shell_rights(&self) -> ShellRights {
-        ShellRights::of(self.reading_only || self.mode() == Mode::Plan)
+        self.sandbox.shell(self.reading_only || self.mode() == Mode::Plan)
+    }
+
+    pub fn sandbox(&self) -> &Sandbox {
+        &self.sandbox
     }
 
     pub fn rules(&self) -> &RuleSet {
@@ -304,6 +316,12 @@ impl Policy {
         if let Some(verdict) = self.restricted(tool, named, &target) {
             return verdict;
         }
+        if matches!(access, Access::Write)
+            && !self.is_memory(path)
+            && let Some(reason) = self.sandbox.refuses(path)
+        {
+            return Verdict::Deny { reason };
+        }
         match access {
             Access::Read => return Verdict::Allow,
             Access::Write if tool.never_asked || mode == Mode::Yolo => return Verdict::Allow,
@@ -363,6 +381,7 @@ impl Policy {
             reading_only: self.reading_only,
             only: self.only.iter().map(|(tool, rules)| (tool.clone(), only(rules))).collect(),
             rules: self.rules.clone().joined(more),
+            sandbox: self.sandbox.clone(),
             workspace: self.workspace.clone(),
             home: self.home.clone(),
             root: self.root.clone(),

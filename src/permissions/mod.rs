@@ -1,6 +1,7 @@
 //! Whether a tool call may run: modes, rules, and what a shell line does.
 
 pub mod approval;
+mod bounds;
 pub mod decide;
 pub mod effect;
 mod fetching;

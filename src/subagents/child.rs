@@ -166,7 +166,10 @@ impl Nursery {
     ) -> Result<Blueprint, AgentError> {
         let grant = self.grant(delegation, &profile)?;
         let (choice, model) = self.model(catalog, &profile, once)?;
-        let warnings = profile.withheld.iter().chain(&grant.warnings).cloned().collect();
+        let mut warnings: Vec<String> = profile.withheld.iter().chain(&grant.warnings).cloned().collect();
+        if profile.is_held_to_reading() || profile.permission_mode == Some(ChildMode::Plan) {
+            warnings.extend(self.parts.policy.sandbox().warning(true));
+        }
         Ok(Blueprint { profile, grant, choice, model, warnings })
     }
 
@@ -429,7 +432,10 @@ impl Nursery {
             // Capped by the parent's at every call.
             None => Mode::Yolo,
         };
-        let mut policy = Policy::new(mode, rules, cwd).with_root(root).sharing(self.parts.policy.granted());
+        let mut policy = Policy::new(mode, rules, cwd)
+            .with_root(root)
+            .with_sandbox(self.parts.policy.sandbox().clone())
+            .sharing(self.parts.policy.granted());
         if let Some(home) = &self.parts.home {
             policy = policy.with_home(home);
         }

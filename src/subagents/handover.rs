@@ -21,6 +21,7 @@ use crate::files::{any_path, any_path_option};
 use crate::hooks::HookSet;
 use crate::ids::SessionId;
 use crate::permissions::Mode;
+use crate::permissions::sandbox::SandboxSettings;
 use crate::supervisor::launch::{memory_file, reopen, reopen_writable, sealed_memory_file};
 
 pub const HANDOVER_VERSION: u32 = 1;
@@ -50,6 +51,7 @@ pub struct ChildSettings {
     /// `[limits]` keys that differ from the defaults.
     pub limits: Vec<(String, String)>,
     pub max_turns: Option<u32>,
+    pub sandbox: SandboxSettings,
 }
 
 /// The versioned wire form.
@@ -67,6 +69,8 @@ pub struct Handover {
     pub hooks: HookSet,
     pub limits: Vec<(String, String)>,
     pub max_turns: Option<u32>,
+    #[serde(default)]
+    pub sandbox: SandboxSettings,
     /// What is shared with the parent; the count itself is in a file of its own. `None`: nothing is.
     #[serde(default)]
     pub budget: Option<Allowance>,
@@ -108,6 +112,7 @@ impl Handover {
             hooks: child.hooks,
             limits: child.limits,
             max_turns: child.max_turns,
+            sandbox: child.sandbox,
             budget,
             root: root.to_owned(),
             session: session.clone(),

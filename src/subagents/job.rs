@@ -223,6 +223,7 @@ impl Job {
                 .iter()
                 .map(|left| LeftOverView { pid: left.pid, state: left.state.clone(), command: left.command.clone() })
                 .collect(),
+            sandbox: self.owner.sandbox.clone(),
         }
     }
 }
@@ -251,6 +252,9 @@ pub struct JobView {
     pub stderr: StreamView,
     /// What could not be ended.
     pub left_over: Vec<LeftOverView>,
+    /// What holds a shell's commands.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sandbox: Option<SandboxReport>,
 }
 
 pub const JOB_VIEW_VERSION: u32 = 1;

@@ -17,6 +17,7 @@ use crate::config::layout::JobFolder;
 use crate::files::{self, FileError, Sync};
 use crate::ids::{JobId, JobKind, SessionId};
 use crate::models::Usage;
+use crate::supervisor::confine::{self, Kernel};
 use crate::text::agent_replies::STOPPED;
 
 /// The stored form. The names of its fields are fixed.
@@ -102,6 +103,16 @@ pub enum MetadataError {
     Foreign { path: PathBuf, found: JobId },
 }
 
+/// What holds commands that only read on this system.
+fn read_only_enforcement() -> String {
+    match confine::kernel() {
+        Kernel { landlock: Some(version), calls: true } => {
+            format!("command analysis, Landlock (version {version}), filter of system calls")
+        }
+        Kernel { .. } => "command analysis".to_owned(),
+    }
+}
+
 impl Metadata {
     pub(crate) fn of(agent: &LocalAgent, workspace: &Path) -> Self {
         Self {
@@ -127,7 +138,7 @@ impl Metadata {
             tools: agent.tools.clone(),
             model: (agent.model_origin != ONE_OFF).then(|| agent.model.clone()),
             model_origin: agent.model_origin.clone(),
-            read_only_enforcement: agent.profile.is_held_to_reading().then(|| "command analysis".to_owned()),
+            read_only_enforcement: agent.profile.is_held_to_reading().then(read_only_enforcement),
             warnings: agent.warnings.clone(),
             run: agent.run(),
             resumed_at: (agent.run() > 1).then(|| agent.started_at()),

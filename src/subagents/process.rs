@@ -124,7 +124,7 @@ impl Starter {
         }
         // A foreground shell may be moved to the background at any time, so it has that limit from the start.
         let mut plan = self.plan(program, argv, environment, shell.cwd, Some(self.limits.background_shell_max));
-        plan.temporary_below = shell.rights.confinement.is_some().then(|| self.environment.temporary_folder());
+        plan.temporary_below = shell.rights.private_temporary.then(|| self.environment.temporary_folder());
         plan.confinement = shell.rights.confinement;
         self.order(owner, plan, None, Vec::new())
     }

@@ -3,10 +3,13 @@
 use std::io;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
+use std::process::{Command, ExitCode, Stdio};
 use std::sync::OnceLock;
+use std::time::{Duration, Instant};
 
-use super::plan::LaunchPlan;
+use super::plan::{AnyPath, LaunchPlan, Program};
 use super::platform;
+use super::record::LeftOver;
 use crate::files;
 
 /// What the kernel enforces, looked at once.
@@ -16,6 +19,45 @@ pub struct Kernel {
     pub landlock: Option<u32>,
     /// Filters of system calls.
     pub calls: bool,
+}
+
+/// The hidden argument by which the binary tells whether it can have mounts of its own.
+pub const TRY_ARGUMENT: &str = "__mounts";
+/// A program start takes milliseconds.
+const TRY_MAX: Duration = Duration::from_secs(10);
+
+/// Whether a payload can be given mounts of its own, by trying it in a process that ends at once. Looked at once.
+pub fn has_own_mounts(keeper: &Program) -> bool {
+    static OWN_MOUNTS: OnceLock<bool> = OnceLock::new();
+    *OWN_MOUNTS.get_or_init(|| kernel().confines() && try_in_a_process(keeper).unwrap_or(false))
+}
+
+#[expect(clippy::disallowed_methods, reason = "the supervisor is the one place that starts processes")]
+fn try_in_a_process(keeper: &Program) -> io::Result<bool> {
+    let program = match keeper {
+        Program::Own => platform::own_program(),
+        Program::At(path) => path.clone(),
+    };
+    let mut command = Command::new(program);
+    command.arg(TRY_ARGUMENT).env_clear().stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+    let mut child = command.spawn()?;
+    let deadline = Instant::now() + TRY_MAX;
+    loop {
+        if let Some(status) = child.try_wait()? {
+            return Ok(status.success());
+        }
+        if Instant::now() >= deadline {
+            child.kill()?;
+            child.wait()?;
+            return Ok(false);
+        }
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
+/// The process of [`TRY_ARGUMENT`].
+pub fn try_main() -> ExitCode {
+    if platform::try_mounts() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
 impl Kernel {
@@ -31,10 +73,32 @@ pub fn kernel() -> Kernel {
 }
 
 impl LaunchPlan {
+    /// What the payload must not make.
+    pub(crate) fn absent(&self) -> &[AnyPath] {
+        self.confinement.as_ref().and_then(|confinement| confinement.mounts.as_ref()).map_or(&[], |mounts| &mounts.absent)
+    }
+
+    /// After the payload's end: renames what it made although it must not, and says so.
+    pub(crate) fn refuse_new(&self, marker: &str) -> Vec<LeftOver> {
+        self.absent().iter().filter_map(|path| refuse_new(&path.0, marker)).collect()
+    }
+
     /// The payload's private temporary folder; the marker is used once.
     pub(crate) fn temporary_folder(&self, marker: &str) -> Option<PathBuf> {
         self.temporary_below.as_ref().map(|below| below.join(format!("zapmyco-{marker}")))
     }
+}
+
+/// Renames rather than removes: it may be somebody else's after all.
+pub(crate) fn refuse_new(path: &Path, marker: &str) -> Option<LeftOver> {
+    path.symlink_metadata().ok()?;
+    let mut name = path.file_name()?.to_owned();
+    name.push(format!(".refused-{marker}"));
+    let moved = path.with_file_name(name);
+    Some(LeftOver::not_provable(match std::fs::rename(path, &moved) {
+        Ok(()) => format!("{} was made against the sandbox; it is now {}", path.display(), moved.display()),
+        Err(error) => format!("{} was made against the sandbox and could not be renamed: {error}", path.display()),
+    }))
 }
 
 pub(crate) fn make_temporary(path: &Path) -> io::Result<()> {

@@ -187,6 +187,7 @@ impl<'a> Keeper<'a> {
         }
         let mut left_over = self.end_tree();
         left_over.extend(self.temporary.remove());
+        left_over.extend(self.order.plan.refuse_new(&self.order.marker));
         self.record(left_over)
     }
 

@@ -250,6 +250,7 @@ fn fill_folder(folder: &JobFolder, marker: &str, order: &Order) -> Result<File, 
         created_at: clock::now(),
         marker: marker.to_owned(),
         temporary: order.plan.temporary_folder(marker),
+        absent: order.plan.absent().to_vec(),
         owner: order.owner.clone(),
     };
     let path = folder.spec();

@@ -46,8 +46,8 @@ pub(crate) fn start(
     }
     let mut report = None;
     let mut confinement = None;
-    if let Some(plan) = &plan.confinement {
-        confinement = Some(Confined::prepare(plan, temporary).map_err(failed(StartStage::Confinement))?);
+    if let Some(wanted) = &plan.confinement {
+        confinement = Some(Confined::prepare(wanted, temporary, &plan.cwd).map_err(failed(StartStage::Confinement))?);
         report = Some(io::pipe().map_err(failed(StartStage::Confinement))?);
     }
     let (reader, writer) = report.unzip();
@@ -109,7 +109,9 @@ fn prepare_child(command: &mut Command, mut confinement: Option<(Confined, PipeW
         confined.enter().inspect_err(|_| {
             // Which step failed; the error itself goes the usual way.
             let _ = report.write_all(&[0]);
-        })
+        })?;
+        // A change of rights may have undone the first one.
+        own.end_with_keeper()
     };
     unsafe { command.pre_exec(step) };
 }

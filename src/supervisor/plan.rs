@@ -84,6 +84,9 @@ pub struct OwnMounts {
     pub fixed: Vec<AnyPath>,
     /// Existing files and folders that cannot be moved away, so that nothing else takes their place.
     pub pinned: Vec<AnyPath>,
+    /// What is not there and must not be: a mount needs something to cover. Found at the payload's end, it is renamed
+    /// and named in the record.
+    pub absent: Vec<AnyPath>,
 }
 
 /// How much of each output stream is kept on disk.

@@ -12,6 +12,7 @@ use serde_json::Value;
 use serde_json::value::RawValue;
 use sha2::{Digest, Sha256};
 
+use super::plan::AnyPath;
 use super::platform;
 use crate::config::layout::JobFolder;
 use crate::files::{self, FileError, any_path_option};
@@ -30,6 +31,9 @@ pub struct Spec {
     /// The payload's private temporary folder, for whoever settles for a dead keeper.
     #[serde(default, with = "any_path_option", skip_serializing_if = "Option::is_none")]
     pub temporary: Option<PathBuf>,
+    /// What a confined payload must not have made.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub absent: Vec<AnyPath>,
     /// What the owner wants to find again (kind, task, title, ...); the supervisor does not read it.
     pub owner: Value,
 }

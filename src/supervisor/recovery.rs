@@ -94,6 +94,9 @@ fn lost(folder: &JobFolder, spec: &Spec) -> Result<EndRecord, RecordError> {
     {
         left_over.push(LeftOver::not_provable(format!("the temporary folder {} could not be removed: {error}", path.display())));
     }
+    for path in &spec.absent {
+        left_over.extend(confine::refuse_new(&path.0, &spec.marker));
+    }
     left_over.extend(LeftOver::of_system());
     let count = |stream, last: Option<StreamCount>| {
         let sizes = [folder.output(stream), folder.output_tail(stream, 0), folder.output_tail(stream, 1)];

@@ -177,8 +177,11 @@ fn reply(result: &ShellResult, each_end: u64, last_line: Option<String>) -> Tool
         parts.push("(no output)".into());
     }
     parts.extend(last_line);
-    let left: Vec<String> =
-        result.job.left_over().iter().map(|left| format!("could not be ended: PID {} ({})", left.pid, left.state)).collect();
+    let left = result.job.left_over().iter().map(|left| match left.pid {
+        // Not a process, but what else is not as it should be.
+        0 => left.command.clone(),
+        pid => format!("could not be ended: PID {pid} ({})", left.state),
+    });
     parts.extend(left);
     ToolReply { text: parts.join("\n"), structured: view(&result.job) }
 }

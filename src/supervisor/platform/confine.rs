@@ -20,6 +20,7 @@ use seccompiler::{
     BpfProgram, SeccompAction, SeccompCmpArgLen, SeccompCmpOp, SeccompCondition, SeccompFilter, SeccompRule, TargetArch, sock_filter,
 };
 
+use super::mounts::Mounts;
 use crate::supervisor::plan::{Confinement, RefusedCalls};
 
 /// Devices that keep nothing of what is written to them.
@@ -27,21 +28,27 @@ const NULL_LIKE: [&str; 4] = ["/dev/null", "/dev/zero", "/dev/full", "/dev/tty"]
 
 /// A confinement, ready to be entered by a process.
 pub(crate) struct Confined {
+    mounts: Option<Mounts>,
     ruleset: Option<RulesetCreated>,
     filter: BpfProgram,
 }
 
 impl Confined {
     /// In the keeper. `temporary` exists already.
-    pub(crate) fn prepare(plan: &Confinement, temporary: Option<&Path>) -> io::Result<Self> {
+    pub(crate) fn prepare(plan: &Confinement, temporary: Option<&Path>, cwd: &Path) -> io::Result<Self> {
         let ruleset = ruleset(plan, temporary).map_err(io::Error::other)?;
-        Ok(Self { ruleset: Some(ruleset), filter: filter(plan).map_err(io::Error::other)? })
+        let filter = filter(plan).map_err(io::Error::other)?;
+        let writable = plan.writable.iter().map(|path| path.0.as_path()).chain(temporary);
+        let mounts = plan.mounts.as_ref().map(|mounts| Mounts::prepare(mounts, writable, cwd)).transpose()?;
+        Ok(Self { mounts, ruleset: Some(ruleset), filter })
     }
 
     /// In the payload's process, which has one thread. From here on nothing can be given back.
     pub(crate) fn enter(&mut self) -> io::Result<()> {
         // A core file is written by the kernel, with the rights of nobody asked here.
         setrlimit(Resource::Core, Rlimit { current: Some(0), maximum: Some(0) })?;
+        // While this process may still mount.
+        self.mounts.as_ref().map_or(Ok(()), Mounts::enter)?;
         give_up_powers()?;
         let Some(ruleset) = self.ruleset.take() else { return Err(io::Error::from_raw_os_error(libc::EINVAL)) };
         let last = || match io::Error::last_os_error() {

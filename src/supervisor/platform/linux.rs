@@ -18,6 +18,7 @@ use tokio::io::unix::AsyncFd;
 
 pub(crate) use super::cgroup::Cgroup;
 pub(crate) use super::confine::{Confined, filters_calls, landlock_version};
+pub(crate) use super::mounts::try_mounts;
 pub(crate) use super::proc_table::{all_pids, children, stat};
 use crate::supervisor::identity::{Stat, checked_pid};
 

@@ -13,6 +13,8 @@ mod confine;
 #[cfg(all(target_os = "linux", not(zapmyco_portable)))]
 mod linux;
 #[cfg(all(target_os = "linux", not(zapmyco_portable)))]
+mod mounts;
+#[cfg(all(target_os = "linux", not(zapmyco_portable)))]
 pub(crate) use linux::*;
 
 #[cfg(any(target_os = "macos", zapmyco_portable))]

@@ -124,11 +124,15 @@ pub(crate) fn filters_calls() -> bool {
     false
 }
 
+pub(crate) fn try_mounts() -> bool {
+    false
+}
+
 /// A payload cannot be confined here, so no start that asks for it succeeds.
 pub(crate) enum Confined {}
 
 impl Confined {
-    pub(crate) fn prepare(_: &Confinement, _: Option<&Path>) -> io::Result<Self> {
+    pub(crate) fn prepare(_: &Confinement, _: Option<&Path>, _: &Path) -> io::Result<Self> {
         Err(io::Error::new(io::ErrorKind::Unsupported, "this system cannot confine a program"))
     }
 
