@@ -112,8 +112,8 @@ impl Kept {
     }
 
     fn add_git_directory(&mut self, directory: &Path) {
-        let is_link = |name: &&str| directory.join(name).symlink_metadata().is_ok_and(|found| found.is_symlink());
-        if GIT_FIXED.iter().any(|name| is_link(&name)) {
+        let is_link = |name: &str| directory.join(name).symlink_metadata().is_ok_and(|found| found.is_symlink());
+        if GIT_FIXED.iter().any(|name| is_link(name)) {
             // A link cannot be held in its place.
             self.fixed.push(directory.to_owned());
             return;
