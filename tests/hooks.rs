@@ -5,6 +5,7 @@ use std::process::Stdio;
 use serde_json::{Value, json};
 
 use crate::support::provider::{Answer, Provider, RecordedRequest};
+use crate::support::terminal::AtTerminal;
 use crate::support::{Finished, Home, finish, processes, wait};
 
 /// A home with hooks in the user's settings.
@@ -183,6 +184,27 @@ fn ask_and_deny_win_over_allow_and_over_the_mode() {
     assert!(!hooked.home.project().join("a").exists());
 }
 
+/// R153, R158: what a hook asks for is asked of the person, of whom the hooks are told; modes that never ask refuse it.
+#[test]
+fn a_hook_can_have_the_person_asked() {
+    let hooked = Hooked::several(&[("PreToolUse", "Bash", &decides("ask")), ("Notification", "permission_prompt", "cat >> $SEEN")]);
+    let turns = json!([{"calls": bash("touch a")}, {"text": "end"}]);
+    let mut command = hooked.command(&turns);
+    command.args(YOLO);
+    let mut terminal = AtTerminal::start(&command);
+    let question = terminal.is_asked();
+    assert!(question.contains("hook-reason"), "{question}");
+    wait::until_true("the notification hook has run", || hooked.home.root().join("seen").metadata().is_ok_and(|seen| seen.len() > 0));
+    terminal.types("o\n");
+    assert_eq!(terminal.ends().code, 0);
+    assert!(hooked.home.project().join("a").exists());
+    let told = &hooked.seen()[0];
+    assert_eq!((&told["notification_type"], &told["tool_name"]), (&json!("permission_prompt"), &json!("Bash")));
+    assert!(told["message"].as_str().unwrap().contains("Bash waits for your word: a hook asks: hook-reason"), "{told}");
+    let finished = hooked.calls(&bash("ls"), &["--permission-mode", "dontAsk"]);
+    assert!(finished.stdout.contains("mode `dontAsk` never asks"), "{finished:?}");
+}
+
 /// R158: a changed input is decided anew, by the policy and by the other hooks.
 #[test]
 fn a_changed_input_is_decided_anew() {
@@ -303,6 +325,32 @@ fn a_stop_hook_keeps_the_session_going_but_not_for_ever() {
     assert_eq!(active[0], false);
     assert!(active[1..].iter().all(|active| *active == true) && active.len() == 9, "{active:?}");
     assert!(finished.stderr.contains("8 times"), "{}", finished.stderr);
+}
+
+/// R158: at the end there is nothing to go on with.
+#[test]
+fn a_stop_hook_that_ends_the_turn_lets_the_answer_stand() {
+    let both = says(json!({"continue": false, "stopReason": "enough", "decision": "block", "reason": "more"}));
+    let hooked = Hooked::one("Stop", "", &both);
+    let finished = hooked.turns(&json!([{"text": "the answer"}]), &[]);
+    assert_eq!((finished.code, finished.stdout.as_str()), (0, "the answer\n"), "{finished:?}");
+    assert!(finished.stderr.contains("a Stop hook ended the work: enough"), "{}", finished.stderr);
+}
+
+/// R150, R153: on these events a block is told and stops nothing.
+#[test]
+fn some_events_cannot_be_blocked() {
+    for event in ["SessionStart", "SessionEnd"] {
+        let hooked = Hooked::one(event, "", "echo stay >&2; exit 2");
+        let finished = hooked.turns(&json!([{"text": "the answer"}]), &[]);
+        assert_eq!((finished.code, finished.stdout.as_str()), (0, "the answer\n"), "{event}: {finished:?}");
+        assert!(finished.stderr.contains("wanted to block, which this event cannot: stay"), "{event}: {}", finished.stderr);
+    }
+    let hooked = Hooked::one("SubagentStart", "", &says(json!({"continue": false, "stopReason": "no"})));
+    let provider = delegating(|_| Answer::text("child done"));
+    let finished = hooked.against(&provider, &["PARENT"]);
+    assert!(provider.requests().last().unwrap().tool_results()[0].1.contains("child done"), "{finished:?}");
+    assert!(finished.stderr.contains("wanted to end the agent, which it cannot: no"), "{}", finished.stderr);
 }
 
 /// R161: the whole tree of a hook whose time is over is ended; it decides nothing, unless failing closed is set.

@@ -7,6 +7,7 @@ use std::process::{Command, Stdio};
 use serde_json::{Value, json};
 
 use crate::support::provider::{Answer, Provider};
+use crate::support::terminal::AtTerminal;
 use crate::support::{Finished, Home, binary, finish};
 
 const HOOK: &str = "[[hooks.PreToolUse]]\nmatcher = \"Bash\"\nhooks = [{ type = \"command\", command = \"touch hook-ran\" }]\n";
@@ -233,38 +234,42 @@ fn what_is_shown_is_harmless() {
 /// Issue 4: in a terminal a run asks once, and a refusal is remembered until something changes.
 #[test]
 fn a_run_in_a_terminal_asks_once() {
-    if !Path::new("/usr/bin/script").exists() {
-        eprintln!("NOT RUN: script is not installed");
-        return;
-    }
-    let project = Project::with_settings(HOOK);
-    let in_terminal = |answer: &str| -> String {
-        // Quoted for the shell that `script` starts.
-        let run = project.command(&project.home.project(), "ls");
-        let words: Vec<String> = run.get_args().map(|word| format!("'{}'", word.to_str().unwrap())).collect();
-        let mut script = project.home.command();
-        let line = format!("'{}' {}", binary().display(), words.join(" "));
-        let answers = project.home.root().join("answers");
-        std::fs::write(&answers, answer).unwrap();
-        let mut terminal = Command::new("/usr/bin/script");
-        terminal.args(["-qec", &line, "/dev/null"]).env_clear().current_dir(project.home.project());
-        terminal.envs(script.get_envs().filter_map(|(name, value)| Some((name.to_owned(), value?.to_owned()))));
-        terminal.stdin(std::fs::File::open(&answers).unwrap());
-        let output = terminal.output().unwrap();
-        let _ = script.arg("--version");
-        String::from_utf8_lossy(&output.stdout).into_owned()
-    };
     const QUESTION: &str = "Trust this content?";
-    let shown = in_terminal("n\n");
-    assert!(shown.contains(QUESTION) && shown.contains("touch hook-ran"), "{shown}");
+    let project = Project::with_settings(HOOK);
+    let run = || AtTerminal::start(&project.command(&project.home.project(), "ls"));
+    let answered = |answer: &str| {
+        let mut terminal = run();
+        let shown = terminal.sees(QUESTION);
+        assert!(shown.contains("hook PreToolUse (Bash): touch hook-ran"), "{shown}");
+        terminal.sees(" > ");
+        terminal.types(answer);
+        let left = terminal.ends();
+        assert_eq!(left.code, 0, "{}", left.screen);
+    };
+    answered("what\nn\n");
     assert!(!project.hook_ran());
-    let shown = in_terminal("y\n");
-    assert!(!shown.contains(QUESTION) && !project.hook_ran(), "a refusal stands: {shown}");
+    let left = run().ends();
+    assert!(!left.screen.contains(QUESTION) && !project.hook_ran(), "a refusal stands: {}", left.screen);
+    assert!(left.screen.contains("nobody has trusted it"), "{}", left.screen);
     project.home.write(".zapmyco/settings.toml", &format!("# new\n{HOOK}"));
-    let shown = in_terminal("y\n");
-    assert!(shown.contains(QUESTION) && project.hook_ran(), "{shown}");
-    let shown = in_terminal("n\n");
-    assert!(!shown.contains(QUESTION) && project.hook_ran(), "{shown}");
+    answered("y\n");
+    assert!(project.hook_ran());
+    let left = run().ends();
+    assert!(!left.screen.contains(QUESTION) && project.hook_ran(), "{}", left.screen);
+    project.home.write(".zapmyco/settings.toml", HOOK);
+    let mut silent = project.command(&project.home.project(), "ls");
+    silent.args(["--permission-prompt", "never"]);
+    let left = AtTerminal::start(&silent).ends();
+    assert!(!left.screen.contains(QUESTION) && !project.hook_ran(), "{}", left.screen);
+    let mut trust = project.home.command();
+    trust.arg("trust");
+    let mut terminal = AtTerminal::start(&trust);
+    terminal.sees(QUESTION);
+    terminal.sees(" > ");
+    terminal.types("y\n");
+    assert_eq!(terminal.ends().code, 0);
+    run().ends();
+    assert!(project.hook_ran());
 }
 
 /// R160: a script that a trusted hook runs is trusted with it; changed before a run it is skipped, changed during one the

@@ -227,6 +227,11 @@ impl Wish<'_> {
             Verdict::Allow if self.hooks.asks.is_some() => {
                 let suggestion = "change the hook, which is part of the settings".to_owned();
                 let reason = self.hooks.asks.clone().unwrap_or_default();
+                let mode = self.around.policy.mode();
+                if !mode.asks() {
+                    let text = format!("{name} was denied: {reason}, and mode `{mode}` never asks\nGo on without it, and say so.");
+                    return Err(Outcome::Refused { text, denied: true });
+                }
                 Ok(Some(Asked { effect, reason, suggestion, questions: self.tool.questions(&self.input) }))
             }
             Verdict::Allow => Ok(self.tool.questions(&self.input).map(|questions| Asked {

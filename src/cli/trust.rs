@@ -1,7 +1,6 @@
 //! `zapmyco trust`: what a project asks for that needs a person's word, and that word. Also the question before a run.
 
-use std::fs::{File, OpenOptions};
-use std::io::{self, BufRead, BufReader, IsTerminal, Write};
+use std::io::{self, IsTerminal};
 use std::path::{Path, PathBuf};
 
 use clap::Args;
@@ -11,6 +10,7 @@ use crate::app::trust::{Asking, Grant};
 use crate::app::{self, App, Flags};
 use crate::cli::agents_text::plain;
 use crate::cli::report::{self, CommandError, Exit};
+use crate::cli::terminal::{Line, Terminal};
 use crate::cli::{failure, guard};
 use crate::config::Environment;
 use crate::permissions::trust::{Content, Decision, Trust, decide, revoke};
@@ -80,8 +80,7 @@ pub fn run(arguments: &TrustArguments, environment: Environment) -> Result<Exit,
     } else if arguments.yes {
         Some(Decision::Trusted)
     } else {
-        report::print_out(&as_text(&app.trust, &asking))?;
-        Some(question()?.ok_or_else(|| {
+        Some(question(&app.environment, &as_text(&app.trust, &asking))?.ok_or_else(|| {
             CommandError::usage("there is no terminal to ask on")
                 .with_hint("`zapmyco trust --yes` trusts it as it is now, `--show` only shows it")
         })?)
@@ -142,35 +141,28 @@ pub fn ask_before_run(app: &App) -> Result<bool, CommandError> {
     if new.is_empty() {
         return Ok(false);
     }
-    report::print_plain(as_text(&app.trust, &new).trim_end());
-    let Some(decision) = question()? else { return Ok(false) };
+    let Some(decision) = question(&app.environment, &as_text(&app.trust, &new))? else { return Ok(false) };
     let contents: Vec<Content> = new.into_iter().filter_map(|asking| asking.content).collect();
     decide(&app.layout, &app.cwd, &contents, decision).map_err(|error| CommandError::from_error(Exit::StateLost, &error))?;
     Ok(decision == Decision::Trusted)
 }
 
-/// On the controlling terminal, whatever stdin and stdout are. `None` without one.
-fn question() -> Result<Option<Decision>, CommandError> {
-    let Ok(mut terminal) = OpenOptions::new().read(true).write(true).open("/dev/tty") else { return Ok(None) };
-    let failed = |error: io::Error| CommandError::state(format!("cannot ask on the terminal: {error}"));
-    let mut answers = BufReader::new(terminal.try_clone().map_err(failed)?);
+/// On the terminal, after what is asked about. `None` when there is none, or it is gone.
+fn question(environment: &Environment, shown: &str) -> Result<Option<Decision>, CommandError> {
+    let Some(mut terminal) = Terminal::open(environment) else { return Ok(None) };
+    // Nothing else wakes this question.
+    let (never, _held) = io::pipe().map_err(|error| CommandError::state(format!("cannot ask on the terminal: {error}")))?;
+    terminal.say(shown);
+    terminal.forget_typed();
     loop {
-        ask(&mut terminal).map_err(failed)?;
-        let mut line = String::new();
-        if answers.read_line(&mut line).map_err(failed)? == 0 {
-            return Ok(None);
-        }
+        terminal.say("Trust this content? It can run programs and allow calls without asking. [y/N] > ");
+        let Line::Typed(line) = terminal.line(&never) else { return Ok(None) };
         match line.trim().to_lowercase().as_str() {
             "y" | "yes" => return Ok(Some(Decision::Trusted)),
             "n" | "no" | "" => return Ok(Some(Decision::Refused)),
             _ => {}
         }
     }
-}
-
-fn ask(terminal: &mut File) -> io::Result<()> {
-    write!(terminal, "Trust this content? It can run programs and allow calls without asking. [y/N] ")?;
-    terminal.flush()
 }
 
 /// `2 hooks, 1 allow rule`.

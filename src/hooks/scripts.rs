@@ -43,6 +43,22 @@ impl HookSet {
         Self { hooks: self.hooks.into_iter().filter_map(keep).collect(), fail_closed: self.fail_closed }
     }
 
+    /// For hooks that were trusted when they were read: a script that is not trusted by now keeps its hook from running, and
+    /// a guard denies then.
+    pub fn held(self, trust: &Trust, cwd: &Path) -> Self {
+        let pin = |path: PathBuf| {
+            let content = files::read_bounded(&path, SCRIPT_MAX).unwrap_or_default();
+            // No content has an empty digest.
+            let sha256 = if trust.holds(&path, &content) { digest(&content) } else { String::new() };
+            Pinned { path, sha256 }
+        };
+        let hold = |hook: Hook| {
+            let pinned = named_by(&hook.action, trust.project(), cwd).into_iter().map(pin).collect();
+            Hook { pinned, ..hook }
+        };
+        Self { hooks: self.hooks.into_iter().map(hold).collect(), fail_closed: self.fail_closed }
+    }
+
     /// Whether all scripts of all hooks are trusted.
     pub fn has_trusted_scripts(&self, trust: &Trust, cwd: &Path) -> bool {
         self.hooks.iter().all(|hook| pins(&hook.action, trust, cwd).is_some())
@@ -186,5 +202,31 @@ mod tests {
         }
         let action = Action::Process { program: "python3".into(), arguments: vec!["my guard.py".into()] };
         assert_eq!(named_by(&action, &cwd, &cwd), [cwd.join("my guard.py")]);
+    }
+    /// R152, R160: what was trusted when a profile was read has to be so when its child starts, and whenever the hook runs.
+    #[test]
+    fn a_hook_is_held_to_the_scripts_that_were_trusted() {
+        use crate::config::Layout;
+        use crate::permissions::trust::{Decision, decide};
+        let folder = tempfile::tempdir().unwrap();
+        let cwd = folder.path().canonicalize().unwrap();
+        let layout = Layout::new(folder.path().join("root"));
+        let script = cwd.join("guard.sh");
+        std::fs::write(&script, "exit 2").unwrap();
+        let hooks = || {
+            let hooks = serde_json::json!({"PreToolUse": [{"hooks": [{"command": "bash guard.sh"}]}]});
+            HookSet::of_profile(&hooks, "profile").0
+        };
+        let nothing = Trust::none(&cwd);
+        assert!(!hooks().has_trusted_scripts(&nothing, &cwd));
+        let trust = decide(&layout, &cwd, &[nothing.content(&script, b"exit 2").unwrap()], Decision::Trusted).unwrap();
+        assert!(hooks().has_trusted_scripts(&trust, &cwd) && trust.has_trusted(&script));
+        let held = hooks().held(&trust, &cwd);
+        assert!(held.hooks[0].pinned[0].is_unchanged());
+        std::fs::write(&script, "exit 0").unwrap();
+        assert!(!held.hooks[0].pinned[0].is_unchanged());
+        assert!(!hooks().held(&trust, &cwd).hooks[0].pinned[0].is_unchanged());
+        std::fs::remove_file(&script).unwrap();
+        assert!(!held.hooks[0].pinned[0].is_unchanged());
     }
 }

@@ -110,9 +110,18 @@ impl Trust {
 
     /// What was said about it; `None`: nothing yet.
     pub fn decision(&self, path: &Path, content: &[u8]) -> Option<Decision> {
+        if self.is_empty() {
+            return None;
+        }
         let content = self.content(path, content)?;
         let known = self.record.items.iter().find(|item| item.path == content.path && item.sha256 == content.sha256)?;
         Some(known.decision)
+    }
+
+    /// Whether some content of this file has been trusted, be it what stands there now or not.
+    pub fn has_trusted(&self, path: &Path) -> bool {
+        let Some(Content { path, .. }) = self.content(path, b"") else { return false };
+        self.record.items.iter().any(|item| item.path == path && item.decision == Decision::Trusted)
     }
 
     /// The form in which content is asked about; `None`: it lies outside the project, so it cannot be trusted.

@@ -400,6 +400,13 @@ impl Nursery {
         let place = agent.profile.origin.path.as_ref().map_or_else(|| agent.profile.name.clone(), |path| path.display().to_string());
         // What is wrong with them was told when the profile was read.
         let own = agent.profile.hooks.as_ref().map(|hooks| HookSet::of_profile(hooks, &place).0).unwrap_or_default();
+        // The profile may be a copy of an earlier run.
+        let trust = self.parts.catalog.trust();
+        let own = match (agent.profile.origin.level, &agent.profile.origin.path) {
+            (Level::Project, Some(path)) if trust.has_trusted(path) => own.held(trust, &agent.cwd),
+            (Level::Project, _) => HookSet::default(),
+            (Level::BuiltIn | Level::Plugin | Level::User | Level::CommandLine, _) => own,
+        };
         let policy = Arc::clone(policy);
         self.parts.hooks.for_child(child, own, Arc::new(move || policy.mode()))
     }

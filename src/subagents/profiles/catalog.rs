@@ -204,6 +204,11 @@ impl LiveCatalog {
         Self { sources, known: Mutex::default() }
     }
 
+    /// What a person has trusted in the project.
+    pub(crate) fn trust(&self) -> &Trust {
+        &self.sources.trust
+    }
+
     /// The table as the folders are now. Only changed files are read again; blocking, a few milliseconds at most for
     /// collections of ordinary size.
     pub fn current(&self) -> Arc<Catalog> {
