@@ -208,7 +208,7 @@ fn every_failure_is_told_apart_and_none_is_an_answer() {
         (Answer::status(200, "{\"other\": 1}"), Kind::Garbled, None, "an answer without"),
         (Answer::status(200, "hello"), Kind::Garbled, None, "not a stream"),
         (Answer::data(["{broken"]), Kind::Garbled, None, "not valid JSON"),
-        (Answer::new().and_raw_call("c", "Read", "{\"path\":"), Kind::Garbled, None, "arguments of the call of `Read`"),
+        (Answer::new().and_raw_call("c", "Read", "{\"path\": \"a\"}").end_after(3), Kind::Interrupted, None, "ended without a"),
         (text().cut_after(6), Kind::Interrupted, None, "broke off"),
         (text().reset_after(6), Kind::Interrupted, None, "broke off"),
         (text().end_after(6), Kind::Interrupted, None, "ended without a"),
@@ -438,12 +438,13 @@ fn the_reason_of_the_end_is_told() {
     ] {
         let (played, _provider) = once(wire, &limits(), [Answer::text("some").with_stop(word)]);
         assert_eq!(played.end.unwrap().stop, stop, "{wire:?} {word}");
-        // The limit fell into a call: the text is still true, the call is not one.
+        // The limit fell into a call: the text is still true, and the call is kept as the text it is; nobody runs it.
         if stop == StopReason::MaxTokens {
             let answer = Answer::text("some").and_raw_call("c", "Read", "{\"path\": \"ha").with_stop(word);
             let (played, _provider) = once(wire, &limits(), [answer]);
             let reply = played.end.unwrap();
-            assert_eq!((reply.stop, reply.message.text().as_str(), reply.message.tool_uses().count()), (stop, "some", 0));
+            let inputs: Vec<_> = reply.message.tool_uses().map(|(_, _, input)| input.clone()).collect();
+            assert_eq!((reply.stop, reply.message.text().as_str(), inputs), (stop, "some", vec![json!("{\"path\": \"ha")]));
         }
     }
 }

@@ -7,6 +7,7 @@ mod call_hooks;
 pub mod event;
 mod hooks;
 pub mod inbox;
+mod malformed_input;
 mod places;
 mod shorten;
 pub mod state;

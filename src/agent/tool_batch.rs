@@ -19,6 +19,7 @@ use tokio_util::sync::CancellationToken;
 use crate::agent::announcer::Announcer;
 use crate::agent::call::{Around, Done, Outcome, Work, context_of, need_of};
 use crate::agent::event::EventKind;
+use crate::agent::malformed_input;
 use crate::agent::places::Places;
 use crate::agent::shorten::{fair_share, shortened};
 use crate::agent::state::SessionState;
@@ -166,11 +167,7 @@ impl Batch<'_> {
         };
         let name = &tool.spec().declaration.name;
         if !call.input.is_object() {
-            let text = format!(
-                "the input of {name} must be a JSON object, got {}\ncall it again with an object that fits its schema",
-                kind_of(&call.input)
-            );
-            return self.refuse(call, name, text).await;
+            return self.refuse(call, name, malformed_input::described(name, &call.input)).await;
         }
         let cancel = self.cancel.child_token();
         // Own code, but run for every call: a fault in it must not end the session.
@@ -305,17 +302,6 @@ fn cancelled(call: &Call, text: &str) -> CallEnd {
 
 fn fault_of(tool: &str) -> String {
     format!("{tool} failed because of a fault in the program itself; the same call would fail again, so go on without it")
-}
-
-fn kind_of(value: &Value) -> &'static str {
-    match value {
-        Value::Null => "null",
-        Value::Bool(_) => "a boolean",
-        Value::Number(_) => "a number",
-        Value::String(_) => "a string",
-        Value::Array(_) => "an array",
-        Value::Object(_) => "an object",
-    }
 }
 
 /// The known name that was most likely meant: at most a third of its letters differ.

@@ -404,7 +404,6 @@ impl Decoder for Reader {
             return Err(Fault::new(ModelErrorKind::Interrupted, "the answer ended without a stop reason"));
         };
         let mut blocks = Vec::new();
-        let mut cut = None;
         for open in self.blocks.values() {
             blocks.push(match open {
                 Open::Text(text) if text.is_empty() => continue,
@@ -414,27 +413,19 @@ impl Decoder for Reader {
                 }
                 Open::ToolUse { id, name, start, json } => {
                     let text = if json.is_empty() && !start.is_null() { start.to_string() } else { json.clone() };
-                    match arguments(name, &text) {
-                        Ok(input) => Block::ToolUse { id: id.clone(), name: name.clone(), input },
-                        // The token limit fell into the call: the rest of the answer is still true.
-                        Err(fault) if stop == StopReason::MaxTokens => {
-                            cut = Some(fault);
-                            continue;
-                        }
-                        Err(fault) => return Err(fault),
-                    }
+                    Block::ToolUse { id: id.clone(), name: name.clone(), input: arguments(&text) }
                 }
                 Open::Other { raw, json } => {
                     let mut raw = raw.clone();
                     if let (false, Some(object)) = (json.is_empty(), raw.as_object_mut()) {
-                        object.insert("input".to_owned(), arguments("", json)?);
+                        object.insert("input".to_owned(), arguments(json));
                     }
                     Block::Other { wire: WireFormat::Anthropic, raw }
                 }
             });
         }
         if blocks.is_empty() {
-            return Err(cut.unwrap_or_else(|| Fault::new(ModelErrorKind::Empty, "an answer without any content")));
+            return Err(Fault::new(ModelErrorKind::Empty, "an answer without any content"));
         }
         if stop == StopReason::EndTurn && blocks.iter().any(|block| matches!(block, Block::ToolUse { .. })) {
             stop = StopReason::ToolUse;

@@ -49,7 +49,7 @@ pub enum Block {
     ToolUse {
         id: String,
         name: String,
-        /// Always an object in a well-formed call.
+        /// An object in a well-formed call; else what the model wrote, as text (`wire::arguments`).
         input: Value,
     },
     ToolResult {

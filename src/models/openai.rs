@@ -367,20 +367,14 @@ impl Decoder for Reader {
             return Err(Fault::new(ModelErrorKind::Interrupted, "the answer ended without a finish reason"));
         };
         let mut blocks = self.text_blocks();
-        let mut cut = None;
         for call in &self.calls {
             if call.name.is_empty() {
                 return Err(Fault::new(ModelErrorKind::Garbled, "a tool call without a name"));
             }
-            match arguments(&call.name, &call.arguments) {
-                Ok(input) => blocks.push(Block::ToolUse { id: call.id.clone(), name: call.name.clone(), input }),
-                // The token limit fell into the call: the rest of the answer is still true.
-                Err(fault) if stop == StopReason::MaxTokens => cut = Some(fault),
-                Err(fault) => return Err(fault),
-            }
+            blocks.push(Block::ToolUse { id: call.id.clone(), name: call.name.clone(), input: arguments(&call.arguments) });
         }
         if blocks.is_empty() {
-            return Err(cut.unwrap_or_else(|| Fault::new(ModelErrorKind::Empty, "an answer without any content")));
+            return Err(Fault::new(ModelErrorKind::Empty, "an answer without any content"));
         }
         // Some servers say `stop` beside calls.
         let has_calls = blocks.iter().any(|block| matches!(block, Block::ToolUse { .. }));

@@ -66,20 +66,18 @@ pub(crate) fn partial_message(blocks: Vec<Block>) -> Option<Message> {
     (!blocks.is_empty()).then_some(Message { role: Role::Assistant, blocks })
 }
 
-/// The arguments of a call as an object. Nothing, blanks and `null` mean none.
-pub(crate) fn arguments(name: &str, text: &str) -> Result<Value, Fault> {
+/// The arguments of a call as an object. Nothing, blanks and `null` mean none. What is no object stays as the text that
+/// the model wrote: a complete answer may hold a call that cannot be run, and only the model can write it again.
+pub(crate) fn arguments(text: &str) -> Value {
     if text.trim().is_empty() {
-        return Ok(Value::Object(Map::new()));
+        return Value::Object(Map::new());
     }
     match serde_json::from_str(text) {
-        Ok(Value::Null) => Ok(Value::Object(Map::new())),
-        Ok(object @ Value::Object(_)) => Ok(object),
+        Ok(Value::Null) => Value::Object(Map::new()),
+        Ok(object @ Value::Object(_)) => object,
         // Some servers encode the object twice.
-        Ok(Value::String(inner)) if inner.trim_start().starts_with('{') => arguments(name, &inner),
-        Ok(_) => Err(Fault::new(ModelErrorKind::Garbled, format!("the arguments of the call of `{name}` are not an object"))),
-        Err(error) => {
-            Err(Fault::new(ModelErrorKind::Garbled, format!("the arguments of the call of `{name}` are not valid JSON ({error})")))
-        }
+        Ok(Value::String(inner)) if inner.trim_start().starts_with('{') => arguments(&inner),
+        Ok(_) | Err(_) => Value::String(text.to_owned()),
     }
 }
 
@@ -208,14 +206,15 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn arguments_are_an_object_or_garbled() {
-        assert_eq!(arguments("t", "").unwrap(), json!({}));
-        assert_eq!(arguments("t", " null ").unwrap(), json!({}));
-        assert_eq!(arguments("t", r#"{"a":1}"#).unwrap(), json!({"a": 1}));
-        assert_eq!(arguments("t", r#""{\"a\":1}""#).unwrap(), json!({"a": 1}));
-        for bad in ["[1]", "3", r#"{"a":"#, "\"text\""] {
-            assert_eq!(arguments("t", bad).unwrap_err().kind, ModelErrorKind::Garbled, "{bad}");
+    fn arguments_are_an_object_or_the_text_that_was_written() {
+        assert_eq!(arguments(""), json!({}));
+        assert_eq!(arguments(" null "), json!({}));
+        assert_eq!(arguments(r#"{"a":1}"#), json!({"a": 1}));
+        assert_eq!(arguments(r#""{\"a\":1}""#), json!({"a": 1}));
+        for bad in ["[1]", "3", r#"{"a":"#, "\"text\"", "{\"a\": \"line\nbreak\"}", "{} {}"] {
+            assert_eq!(arguments(bad), json!(bad));
         }
+        assert_eq!(arguments(r#""{\"a\":""#), json!("{\"a\":"), "what was encoded twice and is broken inside");
     }
 
     #[test]

@@ -159,7 +159,12 @@ async fn calls_that_cannot_be_run_are_results_that_say_why() {
         results(&bench.stored().await),
         [
             ("there is no tool `Reed`. Did you mean Read?\nKnown tools: Broken, BrokenEffect, Failing, Read".to_owned(), true),
-            ("the input of Read must be a JSON object, got a string\ncall it again with an object that fits its schema".into(), true),
+            (
+                "the input of Read is not valid JSON: expected value at line 1 column 1\nup to there: `p`\nfrom there:  `ath`\n\
+                 The call was not run. Call Read again with one JSON object that fits its schema."
+                    .into(),
+                true
+            ),
             (format!("Broken {fault}"), true),
             (format!("BrokenEffect {fault}"), true),
             ("no such file: x\ncall Glob first".into(), true),
