@@ -298,7 +298,17 @@ impl Session {
         self.history.push(entries);
         named?;
         self.titled |= title.is_some();
-        logged.into_iter().collect()
+        logged.into_iter().collect::<Result<(), StoreError>>()?;
+        self.tell_of_saving().await
+    }
+
+    /// Once when nothing can be saved any more, and once when everything is (fault K5). Sessions of one process share the
+    /// store, and with it this news.
+    async fn tell_of_saving(&self) -> Result<(), StoreError> {
+        match self.parts.store.saving_news() {
+            Some(news) => self.tell(vec![news.to_string()]).await,
+            None => Ok(()),
+        }
     }
 
     /// Gives the calls of the last answer that have no result one: what the log knows of them, else "unknown". Needed

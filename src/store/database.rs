@@ -14,6 +14,7 @@ use rusqlite::{Connection, OpenFlags, TransactionBehavior};
 use tokio::sync::{mpsc, oneshot};
 
 use super::error::StoreError;
+use super::held::{Held, Saving};
 use crate::files;
 
 /// A handle of the database; clones share one writer thread. The last one to go waits until everything is written.
@@ -61,14 +62,14 @@ const MIGRATIONS: &[&str] = &["
     CREATE INDEX jobs_not_ended ON jobs (created_at, id) WHERE ended_at IS NULL;
 "];
 
-/// May run twice: alone, after a transaction it shared with others has failed.
-type Write = Box<dyn Fn(&Connection) -> rusqlite::Result<i64> + Send>;
+/// May run several times: alone, after a transaction it shared with others has failed, and when there is room again.
+pub(super) type Write = Box<dyn Fn(&Connection) -> rusqlite::Result<i64> + Send>;
 type Read = Box<dyn FnOnce(&Connection) + Send>;
 
 enum Request {
     Write { write: Write, reply: oneshot::Sender<Result<i64, StoreError>> },
     Read(Read),
-    Flush(oneshot::Sender<()>),
+    Flush(oneshot::Sender<Result<(), StoreError>>),
 }
 
 struct Inner {
@@ -76,6 +77,7 @@ struct Inner {
     /// `None` only while the last handle is being dropped.
     queue: Option<mpsc::Sender<Request>>,
     writer: Mutex<Option<JoinHandle<()>>>,
+    saving: Arc<Saving>,
 }
 
 impl Store {
@@ -97,23 +99,29 @@ impl Store {
     fn start(path: PathBuf, mut connection: Connection) -> Result<Self, StoreError> {
         prepare(&path, &mut connection)?;
         let (queue, requests) = mpsc::channel(QUEUE_CAPACITY);
-        let writer = Writer { path: path.clone(), connection, requests };
+        let saving = Arc::new(Saving::default());
+        let writer = Writer { path: path.clone(), connection, requests, held: Held::default(), saving: Arc::clone(&saving) };
         let thread = std::thread::Builder::new()
             .name("zapmyco-store".into())
             .spawn(move || writer.run())
             .map_err(|source| StoreError::Thread { path: path.clone(), source: Arc::new(source) })?;
-        Ok(Self { inner: Arc::new(Inner { path, queue: Some(queue), writer: Mutex::new(Some(thread)) }) })
+        Ok(Self { inner: Arc::new(Inner { path, queue: Some(queue), writer: Mutex::new(Some(thread)), saving }) })
     }
 
     pub fn path(&self) -> &Path {
         &self.inner.path
     }
 
-    /// Everything sent before this call is on disk, or its sender has been told why not.
+    pub(super) fn saving(&self) -> &Saving {
+        &self.inner.saving
+    }
+
+    /// Everything sent before this call is on disk, or its sender has been told why not. An error: something is kept in
+    /// memory only, since there is no room for it.
     pub async fn flush(&self) -> Result<(), StoreError> {
         let (reply, answer) = oneshot::channel();
         self.send(Request::Flush(reply)).await?;
-        answer.await.map_err(|_| self.closed())
+        answer.await.map_err(|_| self.closed())?
     }
 
     /// Runs one write; returns when it is committed. Once sent it happens even if this future is dropped.
@@ -175,7 +183,12 @@ struct Writer {
     path: PathBuf,
     connection: Connection,
     requests: mpsc::Receiver<Request>,
+    held: Held,
+    saving: Arc<Saving>,
 }
+
+/// What a write that is kept gives: each changes one row, or its number is of no interest.
+const ONE_ROW: i64 = 1;
 
 struct Waiting {
     write: Write,
@@ -195,7 +208,7 @@ impl Writer {
                 }
                 Request::Flush(reply) => {
                     self.commit(&mut waiting);
-                    let _ = reply.send(());
+                    let _ = reply.send(self.save_held());
                 }
             }
             next = match self.requests.try_recv() {
@@ -211,10 +224,45 @@ impl Writer {
             };
         }
         self.commit(&mut waiting);
+        // Nobody is there any more to be told; whoever cared has asked by `flush`.
+        let _ = self.save_held();
+    }
+
+    /// Writes what there was no room for.
+    fn save_held(&mut self) -> Result<(), StoreError> {
+        if self.held.is_empty() {
+            return Ok(());
+        }
+        match transaction(&mut self.connection, self.held.writes()) {
+            Ok(_) => {
+                self.held.saved(&self.saving);
+                Ok(())
+            }
+            Err(source) => {
+                self.held.refused();
+                Err(StoreError::of(&self.path, BUSY_WAIT, source))
+            }
+        }
+    }
+
+    /// Answers a write that has failed, or that may not overtake one that is kept.
+    fn keep_or_tell(&mut self, Waiting { write, reply }: Waiting, error: StoreError) {
+        let answer = match self.held.keep(write, &error, &self.saving) {
+            Ok(()) => Ok(ONE_ROW),
+            Err(_) => Err(error),
+        };
+        let _ = reply.send(answer);
     }
 
     /// All in one transaction; when that fails, one by one, so that each learns its own fate.
     fn commit(&mut self, waiting: &mut Vec<Waiting>) {
+        if !self.held.is_empty() && !waiting.is_empty() {
+            let refused = if self.held.is_due() { self.save_held().err() } else { self.saving.failing() };
+            if let Some(error) = refused {
+                waiting.drain(..).for_each(|waiting| self.keep_or_tell(waiting, error.clone()));
+                return;
+            }
+        }
         if waiting.len() > 1
             && let Ok(values) = transaction(&mut self.connection, waiting.iter().map(|waiting| &waiting.write))
         {
@@ -224,10 +272,17 @@ impl Writer {
             return;
         }
         for Waiting { write, reply } in waiting.drain(..) {
-            let result = transaction(&mut self.connection, [&write])
-                .map(|values| values.first().copied().unwrap_or_default())
-                .map_err(|source| StoreError::of(&self.path, BUSY_WAIT, source));
-            let _ = reply.send(result);
+            if let Some(error) = self.saving.failing() {
+                self.keep_or_tell(Waiting { write, reply }, error);
+                continue;
+            }
+            match transaction(&mut self.connection, [&write]) {
+                Ok(values) => _ = reply.send(Ok(values.first().copied().unwrap_or_default())),
+                Err(source) => {
+                    let error = StoreError::of(&self.path, BUSY_WAIT, source);
+                    self.keep_or_tell(Waiting { write, reply }, error);
+                }
+            }
         }
     }
 }

@@ -67,6 +67,11 @@ impl StoreError {
         matches!(self, Self::Folder(_) | Self::Create { .. } | Self::Open { .. } | Self::NotWritable { .. } | Self::Full { .. })
     }
 
+    /// A disk that takes nothing more, though it did before: full, over its quota, failing or made read-only.
+    pub fn has_no_room(&self) -> bool {
+        matches!(self, Self::Full { .. } | Self::NotWritable { .. })
+    }
+
     /// Tells apart what SQLite reports by one code each.
     pub(super) fn of(path: &Path, waited: Duration, source: rusqlite::Error) -> Self {
         let path = path.to_owned();
