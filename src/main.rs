@@ -10,5 +10,6 @@ fn main() -> ExitCode {
     if std::env::args_os().nth(1).is_some_and(|first| first == zapmyco::supervisor::confine::TRY_ARGUMENT) {
         return zapmyco::supervisor::confine::try_main();
     }
+    zapmyco::supervisor::launch::name_own_process();
     zapmyco::cli::main(std::env::args_os().collect())
 }

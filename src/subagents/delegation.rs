@@ -302,7 +302,8 @@ impl Delegation {
         join_all(outcomes).await
     }
 
-    /// Ends one job and waits until its tree is empty. Its end is not announced when a model asked for it.
+    /// Ends one job and waits until its tree is empty. When a model asked for it, the end of a process is not announced: the
+    /// answer says all there is. That of an agent in this process is (R197): the notice brings what it had found.
     pub(crate) async fn stop_job(&self, id: &JobId, requester: Requester) -> Ended {
         let registry = &self.inner.registry;
         let Some(job) = registry.get(id) else { return Ended::Unknown(id.to_string()) };
@@ -317,12 +318,8 @@ impl Delegation {
             // Its run ends within the grace time, whatever its tools do.
             self.wait_for_conclusion(id).await;
             let Some(job) = registry.get(id) else { return failed("it is gone".into()) };
-            let ended = Ended::now_or_before(job);
-            if requester == Requester::Model && matches!(ended, Ended::Now(_)) {
-                registry.settle_notices(std::slice::from_ref(id));
-            }
             drop(waiting);
-            return ended;
+            return Ended::now_or_before(job);
         }
         let Some(kept) = registry.kept(id) else { return Ended::Unknown(id.to_string()) };
         let record = match kept.request_stop(requester) {

@@ -92,6 +92,8 @@ impl Status {
 /// Exit codes by which our own binary reports how its run ended (decision 1).
 const EXIT_TIME_LIMIT: i32 = 4;
 const EXIT_PARTIAL: i32 = 5;
+/// Added to the number of the signal that ended it.
+const EXIT_SIGNAL: i32 = 128;
 
 impl EndCause {
     /// The cause of an end record. The exit code counts as a typed report only for process agents: their payload is
@@ -121,10 +123,13 @@ impl EndCause {
             (_, Some(signal)) if is_fault(signal) => EndCause::Fault { signal },
             (_, Some(signal)) => EndCause::KilledOutside { signal },
             (Some(0), None) => EndCause::Finished,
-            (Some(code), None) => match (kind, code) {
-                (JobKind::ProcessAgent, EXIT_PARTIAL) => EndCause::FinishedPartial,
-                (JobKind::ProcessAgent, EXIT_TIME_LIMIT) => EndCause::Inactive,
-                (JobKind::ProcessAgent | JobKind::LocalAgent | JobKind::Shell, code) => EndCause::Failed { code },
+            (Some(code), None) => match (kind, code, reported_signal(code)) {
+                // Our own program takes note of a signal, keeps what it has and then says by its code which one it was.
+                // Nobody asked the keeper for a stop, so it came from outside (R360, fault C1).
+                (JobKind::ProcessAgent, _, Some(signal)) => EndCause::KilledOutside { signal },
+                (JobKind::ProcessAgent, EXIT_PARTIAL, None) => EndCause::FinishedPartial,
+                (JobKind::ProcessAgent, EXIT_TIME_LIMIT, None) => EndCause::Inactive,
+                (JobKind::ProcessAgent | JobKind::LocalAgent | JobKind::Shell, code, _) => EndCause::Failed { code },
             },
             (None, None) => EndCause::KeeperVanished,
         }
@@ -218,6 +223,13 @@ impl EndCause {
     }
 }
 
+/// The signal that a run was ended by, as its exit code tells (`cli/signals.rs`).
+fn reported_signal(code: i32) -> Option<i32> {
+    use nix::sys::signal::Signal;
+    let signals = [Signal::SIGHUP, Signal::SIGINT, Signal::SIGQUIT, Signal::SIGTERM];
+    signals.into_iter().map(|signal| signal as i32).find(|signal| code == EXIT_SIGNAL + signal)
+}
+
 /// Signals that a process gets by its own fault: SEGV, ABRT, ILL, BUS, FPE, SYS.
 fn is_fault(signal: i32) -> bool {
     use nix::sys::signal::Signal;
@@ -269,6 +281,13 @@ mod tests {
             (ProcessAgent, record(EndedBy::Itself, None, Some(11)), "error", "failed", "fault_signal"),
             (ProcessAgent, record(EndedBy::Itself, None, Some(9)), "lost", "failed", "killed_from_outside"),
             (ProcessAgent, record(EndedBy::Itself, None, Some(15)), "lost", "failed", "killed_from_outside"),
+            (ProcessAgent, record(EndedBy::Itself, Some(143), None), "lost", "failed", "killed_from_outside"),
+            (ProcessAgent, record(EndedBy::Itself, Some(130), None), "lost", "failed", "killed_from_outside"),
+            (ProcessAgent, record(EndedBy::Itself, Some(137), None), "error", "failed", "failed"),
+            (ProcessAgent, record(EndedBy::Itself, Some(141), None), "error", "failed", "failed"),
+            (Shell, record(EndedBy::Itself, Some(143), None), "error", "failed", "failed"),
+            (ProcessAgent, record(stop(Requester::Model), Some(143), None), "cancelled", "stopped", "stopped_by_model"),
+            (ProcessAgent, record(EndedBy::OwnerGone, Some(143), None), "cancelled", "stopped", "parent_gone"),
             (ProcessAgent, record(EndedBy::TimeLimit, None, Some(15)), "timeout", "failed", "time_limit"),
             (ProcessAgent, record(stop(Requester::Model), Some(0), None), "cancelled", "stopped", "stopped_by_model"),
             (Shell, record(stop(Requester::Person), None, Some(9)), "cancelled", "killed", "stopped_by_person"),

@@ -97,6 +97,11 @@ impl LaunchError {
     }
 }
 
+/// Gives this process the program's name in lists of processes, however it was started.
+pub fn name_own_process() {
+    platform::name_process();
+}
+
 /// A sealed file in memory, for settings that belong neither on disk nor in arguments.
 pub fn sealed_memory_file(name: &str, content: &[u8]) -> io::Result<OwnedFd> {
     let mut file = platform::memory_file(name)?;

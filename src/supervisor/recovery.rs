@@ -42,7 +42,8 @@ const SWEEP_PAUSE: Duration = Duration::from_millis(5);
 /// A folder without `spec.json` younger than this may belong to a launcher at work.
 const YOUNG: Duration = Duration::from_secs(60);
 
-/// Gives the end of a job, writing `KeeperLost` for a keeper that vanished. `None`: the keeper (or a start) is alive.
+/// Gives the end of a job, writing `KeeperLost` for a keeper that vanished, and `OwnerGone` for a start that its launcher
+/// did not live to see. `None`: the keeper (or a start) is alive.
 pub fn settle(folder: &JobFolder) -> Result<Option<EndRecord>, RecordError> {
     if let Some(end) = record::read_end(folder)? {
         return Ok(Some(end));
@@ -106,9 +107,13 @@ fn lost(folder: &JobFolder, spec: &Spec) -> Result<EndRecord, RecordError> {
     };
     let started_at = status.as_ref().map_or(spec.created_at, |status| status.started_at);
     let ended_at = clock::now();
+    // A keeper states who it is before it answers its launcher, and a launcher that lives takes away the folder of a start
+    // that failed: without that statement it was the launcher that died in the middle of the start. Keeper and payload
+    // then ended with it, or were never there.
+    let cause = if status.is_some() { EndedBy::KeeperLost } else { EndedBy::OwnerGone };
     Ok(EndRecord {
         version: RECORD_VERSION,
-        cause: EndedBy::KeeperLost,
+        cause,
         wait: None,
         started_at,
         ended_at,

@@ -107,6 +107,12 @@ pub(crate) fn become_keeper() -> io::Result<()> {
     Ok(())
 }
 
+/// Started through a link of the system, a program is listed under the link's name.
+pub(crate) fn name_process() {
+    // Only a name, as above.
+    let _ = nix::sys::prctl::set_name(c"zapmyco");
+}
+
 /// What the payload's process does before its program runs.
 #[derive(Debug)]
 pub(crate) struct ChildStep {

@@ -98,6 +98,9 @@ pub(crate) fn become_keeper() -> io::Result<()> {
     Ok(())
 }
 
+/// Not needed: the program is started by its own path.
+pub(crate) fn name_process() {}
+
 /// What the payload's process does before its program runs: nothing of this kind. A payload outlives a killed keeper until
 /// somebody settles its folder.
 #[derive(Debug)]
