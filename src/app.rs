@@ -7,6 +7,7 @@ mod costs;
 mod git;
 mod hooks;
 pub mod model;
+pub mod sections;
 pub mod session;
 pub mod trust;
 mod web;
@@ -97,6 +98,7 @@ impl App {
             trusted: &|path, content| trust.holds(path, content),
         })?;
         settings.check(SECTIONS)?;
+        sections::check(&settings)?;
         let rules = rules(&settings, &flags.allow, &flags.deny, handover.as_ref())?;
         let limits = Arc::new(settings.limits().clone());
         Ok(Self { environment, layout, cwd, settings, limits, rules, handover, agents: flags.agents, trust, trust_problem })

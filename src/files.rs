@@ -101,6 +101,13 @@ pub fn read_bounded(path: &Path, max: u64) -> io::Result<Vec<u8>> {
     Ok(bytes)
 }
 
+/// The first `max` bytes, or all there are.
+pub fn read_start(path: &Path, max: u64) -> io::Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    File::open(path)?.take(max).read_to_end(&mut bytes)?;
+    Ok(bytes)
+}
+
 /// As [`read_bounded`]; `InvalidData` when it is not UTF-8.
 pub fn read_text_bounded(path: &Path, max: u64) -> io::Result<String> {
     String::from_utf8(read_bounded(path, max)?).map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))

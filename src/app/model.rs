@@ -154,6 +154,11 @@ impl App {
         let choice =
             Choice { model: model.as_deref(), base_url: base_url.as_deref(), providers: &providers, environment: &self.environment };
         match catalog::select(&choice)? {
+            // An address without a name: what is there decides, not a default that the server may never have heard of.
+            Selection::Remote(resolved, _) if model.is_none() && base_url.is_some() => {
+                let (resolved, why) = local::choose_listed(*resolved).await?;
+                Ok(self.remote(resolved, lines(why, false)))
+            }
             Selection::Remote(resolved, why) => Ok(self.remote(*resolved, lines(why, model.is_some()))),
             Selection::Script(path) => Ok(self.scripted(Arc::new(Script::load(&self.cwd.join(path))?))),
             Selection::Replay(path) => self.replayed(&self.cwd.join(path)),

@@ -199,10 +199,16 @@ impl App {
             prices: costs.prices,
             reasoning: chosen.reasoning.clone(),
         };
+        if request.role == Role::ProcessChild {
+            // Its answer is what its parent waits for; a conversation that cannot be stored is no reason to give none.
+            store.hold_when_full();
+        }
         let session = if stored { Session::resume(parts).await? } else { Session::create(parts).await? };
         if stored {
             delegation.recover(&session.announced()).await?;
         }
+        // A run that has begun is not ended by a disk that fills up meanwhile.
+        store.hold_when_full();
         Ok(OpenSession { session, delegation, rights, store, sandbox, _lock: lock })
     }
 

@@ -3,6 +3,7 @@
 use std::ffi::OsString;
 
 use clap::builder::styling::{AnsiColor, Styles};
+use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{ColorChoice, CommandFactory, Parser, Subcommand};
 
 use crate::cli::{agents, config, demo, jobs, manual, report, run, sessions, skills, subagent, trust};
@@ -90,6 +91,19 @@ pub fn with_print_flag_as_run(mut arguments: Vec<OsString>) -> Vec<OsString> {
         arguments.insert(1, "run".into());
     }
     arguments
+}
+
+/// `zapmyco run hi there`: the shell has made several words of one task.
+pub fn quoting_hint(arguments: &[OsString], error: &clap::Error) -> Option<String> {
+    let takes_a_text = arguments.get(1).is_some_and(|command| command == "run")
+        || (arguments.get(1).is_some_and(|command| command == "subagent") && arguments.get(2).is_some_and(|action| action == "spawn"));
+    let unknown = match error.get(ContextKind::InvalidArg) {
+        Some(ContextValue::String(text)) if error.kind() == ErrorKind::UnknownArgument => text,
+        _ => return None,
+    };
+    // A flag that is not known is a slip of another kind.
+    (takes_a_text && !unknown.starts_with('-'))
+        .then(|| format!("\na task of several words is one argument: put it in quotes, for example \"... {unknown} ...\""))
 }
 
 /// The definition of the whole command line: help, man pages and completions come from it.

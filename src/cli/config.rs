@@ -1,15 +1,17 @@
 //! Shows settings and where each value came from.
 
+use std::collections::BTreeMap;
 use std::path::Path;
 
 use clap::{Args, Subcommand};
 use serde_json::{Value, json};
 
 use super::report::{CommandError, Exit, print_notice, print_out, with_causes};
+use crate::app::sections;
 use crate::config::sections::SECTIONS;
 use crate::config::settings::{DEFAULTS, Diagnostic, Entry, FileOwner, SettingsFile};
 use crate::config::{Environment, Layout, ProjectLayout, Settings, SettingsError, Source, Sources};
-use crate::models::catalog::{self, Choice, KeySource, Selection};
+use crate::models::catalog::{self, Choice, KeySource, ModelChoiceError, ProviderSettings, Selection};
 use crate::permissions::mode::Mode;
 use crate::permissions::trust::Trust;
 
@@ -40,6 +42,8 @@ pub fn run(arguments: &ConfigArgs) -> Result<Exit, CommandError> {
         ConfigCommand::Show { json } => {
             let environment = Environment::read();
             let settings = load(&environment)?;
+            sections::check(&settings).map_err(|error| settings_error(&error))?;
+            check_providers(&settings, &environment)?;
             let model = chosen_model(&settings, &environment);
             for diagnostic in settings.ignored() {
                 print_notice(&diagnostic.to_string());
@@ -71,9 +75,7 @@ pub(crate) fn load(environment: &Environment) -> Result<Settings, CommandError> 
     })
     .and_then(|settings| settings.check(SECTIONS).map(|()| settings))
     .map_err(|error| settings_error(&error))?;
-    if let Err(error) = settings.section::<Mode>("permission_mode") {
-        return Err(settings_error(&error));
-    }
+    settings.check_as::<Mode>("permission_mode").map_err(|error| settings_error(&error))?;
     Ok(settings)
 }
 
@@ -83,6 +85,27 @@ pub(crate) fn open_trust(layout: &Layout, cwd: &Path) -> Trust {
         print_notice(&format!("nothing of this project is trusted: {error}"));
         Trust::none(cwd)
     })
+}
+
+/// Providers that no model could be asked of, whether or not one is chosen now. A key that is not set is no mistake.
+fn check_providers(settings: &Settings, environment: &Environment) -> Result<(), CommandError> {
+    let providers: BTreeMap<String, ProviderSettings> =
+        settings.section("providers").map_err(|error| settings_error(&error))?.unwrap_or_default();
+    for name in providers.keys() {
+        let wanted = format!("{name}/model");
+        let choice = Choice { model: Some(&wanted), base_url: None, providers: &providers, environment };
+        match catalog::select(&choice) {
+            Err(
+                error @ (ModelChoiceError::ProviderIncomplete { .. } | ModelChoiceError::BaseUrl { .. } | ModelChoiceError::KeyFile { .. }),
+            ) => {
+                let source = settings.source(&format!("providers.{name}"));
+                let place = source.map(|source| format!("{source}: ")).unwrap_or_default();
+                return Err(CommandError::usage(format!("{place}{error}")));
+            }
+            Ok(_) | Err(_) => {}
+        }
+    }
+    Ok(())
 }
 
 /// Which model a run would use and why, in one line. Asks no server.

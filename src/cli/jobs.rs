@@ -5,6 +5,7 @@ use clap::{Args, Subcommand};
 use serde_json::json;
 
 use super::report::{CommandError, Exit, print_notice, print_out, print_out_bytes};
+use super::table::{Column, Cut, stdout_width, table};
 use crate::config::{Environment, Layout, Stream};
 use crate::ids::{JobId, JobKind, SessionId};
 use crate::subagents::agent_folders;
@@ -214,26 +215,33 @@ fn list(layout: &Layout, scope: &Scope, json: bool) -> Result<Exit, CommandError
     } else if jobs.is_empty() {
         print_notice("there are no jobs");
     } else {
-        print_out(&table(&jobs))?;
+        print_out(&listed(&jobs))?;
     }
     Ok(Exit::Done)
 }
 
-fn table(jobs: &[JobView]) -> String {
-    let width = jobs.iter().map(|job| job.session.as_str().len()).max().unwrap_or(0);
-    let mut text = format!("{:<20}  {:<9}  {:>8}  {:<19}  {:<width$}  TITLE\n", "ID", "STATUS", "DURATION", "STARTED", "SESSION");
-    for job in jobs {
-        text.push_str(&format!(
-            "{:<20}  {:<9}  {:>8}  {:<19}  {:<width$}  {}\n",
-            job.id.as_str(),
-            job.status,
+const COLUMNS: [Column; 6] = [
+    Column::new("ID"),
+    Column::new("STATUS"),
+    Column { is_number: true, ..Column::new("DURATION") },
+    Column { left_out: Some(1), ..Column::new("STARTED") },
+    // The end of a session's id is what tells it from others.
+    Column { least: Some(13), cut: Cut::Beginning, left_out: Some(0), ..Column::new("SESSION") },
+    Column { least: Some(16), ..Column::new("TITLE") },
+];
+
+fn listed(jobs: &[JobView]) -> String {
+    let row = |job: &JobView| {
+        vec![
+            job.id.to_string(),
+            job.status.clone(),
             format!("{:.1}s", job.duration_ms as f64 / 1000.0),
-            job.started_at.format("%Y-%m-%d %H:%M:%S"),
-            job.session.as_str(),
-            one_line(&job.title, 80)
-        ));
-    }
-    text
+            job.started_at.format("%Y-%m-%d %H:%M:%S").to_string(),
+            job.session.to_string(),
+            one_line(&job.title, 80),
+        ]
+    };
+    table(&COLUMNS, &jobs.iter().map(row).collect::<Vec<_>>(), stdout_width())
 }
 
 fn show(layout: &Layout, id: &str, scope: &Scope, json: bool) -> Result<Exit, CommandError> {
@@ -409,7 +417,7 @@ fn swept(report: &SweepReport) -> String {
     let mut lines = Vec::new();
     lines.extend(report.settled.iter().map(|id| {
         let who = if id.kind() == JobKind::LocalAgent { "process" } else { "keeper" };
-        format!("settled: {id} is lost; its {who} had died without a record")
+        format!("settled: {id}, whose {who} had died without a record")
     }));
     lines.extend(report.ended.iter().map(|process| format!("ended: PID {} ({})", process.pid, one_line(&process.command, 80))));
     lines.extend(report.removed.iter().map(|path| format!("removed: {} (never started)", path.display())));

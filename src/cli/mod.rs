@@ -8,6 +8,7 @@ pub mod args;
 pub mod config;
 pub mod demo;
 pub mod failure;
+mod fault;
 pub mod guard;
 pub mod headless;
 pub mod jobs;
@@ -17,13 +18,16 @@ pub mod progress;
 mod prompt;
 pub mod report;
 pub mod run;
+mod screen;
 pub mod sessions;
 mod sessions_text;
 pub mod signals;
 pub mod skills;
 pub mod subagent;
+mod table;
 mod terminal;
 pub mod trust;
+mod values;
 
 use std::ffi::OsString;
 use std::process::ExitCode;
@@ -37,32 +41,39 @@ use crate::config::Environment;
 
 /// The whole command line, from the arguments as typed to the exit code.
 pub fn main(arguments: Vec<OsString>) -> ExitCode {
+    ExitCode::from(fault::guarded(|| answer(arguments)).code())
+}
+
+fn answer(arguments: Vec<OsString>) -> Exit {
     if let [_, only] = arguments.as_slice()
         && (only == "--version" || only == "-V")
     {
-        // Programs ask for it: answered without building the definition of the whole command line. A reader that has
-        // gone is none of our business, as with clap's own answer.
-        let _ = report::print_out(concat!("zapmyco ", env!("CARGO_PKG_VERSION"), "\n"));
-        return ExitCode::SUCCESS;
+        // Programs ask for it: answered without building the definition of the whole command line.
+        return ended(report::print_out(concat!("zapmyco ", env!("CARGO_PKG_VERSION"), "\n")).map(|()| Exit::Done));
     }
-    let parsed = match Arguments::try_parse_from(args::with_print_flag_as_run(arguments)) {
-        Ok(parsed) => parsed,
-        Err(error) => {
-            // Help and version are answers (0), everything else is wrong usage (2).
+    let arguments = args::with_print_flag_as_run(arguments);
+    match Arguments::try_parse_from(&arguments) {
+        Ok(parsed) => ended(dispatch(parsed.command)),
+        Err(error) if error.use_stderr() => {
+            // A stderr that is closed is no further error.
             let _ = error.print();
-            return ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(Exit::Usage.code()));
-        }
-    };
-    let exit = match dispatch(parsed.command) {
-        Ok(exit) => exit,
-        Err(error) => {
-            if !error.message.is_empty() {
-                report::print_error(&error);
+            if let Some(hint) = args::quoting_hint(&arguments, &error) {
+                report::print_plain(&hint);
             }
-            error.exit
+            Exit::Usage
         }
-    };
-    ExitCode::from(exit.code())
+        // Help and version are answers.
+        Err(answer) => ended(report::flushed(answer.print()).map(|()| Exit::Done)),
+    }
+}
+
+fn ended(result: Result<Exit, CommandError>) -> Exit {
+    result.unwrap_or_else(|error| {
+        if !error.message.is_empty() {
+            report::print_error(&error);
+        }
+        error.exit
+    })
 }
 
 fn dispatch(command: Command) -> Result<Exit, CommandError> {

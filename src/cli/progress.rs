@@ -6,9 +6,10 @@ use std::io::{IsTerminal, Write};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use indicatif::{MultiProgress, ProgressBar, ProgressDrawTarget, ProgressStyle};
+use indicatif::{MultiProgress, ProgressBar, ProgressStyle};
 use serde_json::Value;
 
+use super::screen;
 use crate::agent::event::{Event, EventKind, EventSink, InputSource};
 use crate::config::Environment;
 use crate::ids::JobId;
@@ -83,7 +84,7 @@ impl Progress {
     }
 
     fn terminal(environment: &Environment) -> Surface {
-        let group = MultiProgress::with_draw_target(ProgressDrawTarget::stderr_with_hz(DRAWS_PER_SECOND));
+        let group = MultiProgress::with_draw_target(screen::draw_target());
         let template =
             if environment.is_set("NO_COLOR") { "{spinner} {elapsed:>4} {wide_msg}" } else { "{spinner:.cyan} {elapsed:>4} {wide_msg}" };
         let main = group.add(ProgressBar::new_spinner());

@@ -189,6 +189,11 @@ pub fn print_out_bytes(bytes: &[u8]) -> Result<(), CommandError> {
     stdout.write_all(bytes).and_then(|()| stdout.flush()).map_err(stdout_error)
 }
 
+/// What a writer of its own has made of stdout.
+pub fn flushed(written: std::io::Result<()>) -> Result<(), CommandError> {
+    written.and_then(|()| std::io::stdout().flush()).map_err(stdout_error)
+}
+
 /// What a failed write to stdout means.
 pub fn stdout_error(error: std::io::Error) -> CommandError {
     if error.kind() == std::io::ErrorKind::BrokenPipe {

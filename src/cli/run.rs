@@ -25,6 +25,7 @@ use crate::cli::prompt;
 use crate::cli::report::{self, CommandError, Exit};
 use crate::cli::signals::Shutdown;
 use crate::cli::trust;
+use crate::cli::values::ModeParser;
 use crate::config::Environment;
 use crate::config::settings::Refused;
 use crate::config::units::{format_duration, parse_duration};
@@ -32,6 +33,7 @@ use crate::ids::JobId;
 use crate::models::prices::Usd;
 use crate::permissions::approval::{Approver, Unattended};
 use crate::permissions::{Granted, Mode};
+use crate::store::StoreError;
 use crate::subagents::handover::Handover;
 use crate::subagents::retention::{self, RetentionError};
 use crate::text::subagent_replies::{self, LeftJob};
@@ -223,7 +225,7 @@ impl OnceArguments {
 pub struct RightsArguments {
     /// plan: reading only; default: the rest is asked; acceptEdits: file edits in the working directory are free; dontAsk,
     /// auto: as default, acceptEdits, and what would be asked is denied; yolo: all that no rule denies
-    #[arg(long, value_name = "MODE", value_parser = |text: &str| text.parse::<Mode>().map_err(|error| error.to_string()))]
+    #[arg(long, value_name = "MODE", value_parser = ModeParser)]
     pub permission_mode: Option<Mode>,
 
     /// Calls to allow, e.g. `Edit` or `Bash(npm test:*)`; may be repeated or comma-separated
@@ -291,6 +293,8 @@ pub struct RunOptions {
     pub on_exit: OnExit,
     pub denied: DeniedCalls,
     pub prompt: PermissionPrompt,
+    /// What the answer must hold, or the work has failed; for runs that know what they are for.
+    pub success_text: Option<String>,
 }
 
 /// What denied calls mean for the exit code.
@@ -324,6 +328,7 @@ impl Default for RunOptions {
             on_exit: OnExit::Wait,
             denied: DeniedCalls::FailUnlessDone,
             prompt: PermissionPrompt::Never,
+            success_text: None,
         }
     }
 }
@@ -344,6 +349,10 @@ pub fn run(arguments: RunArguments, environment: Environment) -> Result<Exit, Co
 fn prepare(arguments: RunArguments, environment: Environment) -> Result<Work, CommandError> {
     let handover = Handover::receive(&environment).map_err(|error| CommandError::from_error(Exit::Usage, &error))?;
     guard::refuse_inside_subagent(&environment, handover.is_some(), "zapmyco run")?;
+    if arguments.model.record.is_some() && (arguments.continue_last || arguments.resume.is_some()) {
+        let message = "a recording begins with its session: what was said before would be missing, and it could not be played";
+        return Err(CommandError::usage(message).with_hint("leave out --continue and --resume, or record the first run already"));
+    }
     let cwd = app::working_directory(arguments.cwd.as_deref()).map_err(|error| failure::of_app(&error))?;
     let prompt = prompt::of_run(&arguments)?;
     let max_turns = arguments.max_turns.or(handover.as_ref().and_then(|handover| handover.max_turns));
@@ -386,6 +395,7 @@ fn prepare(arguments: RunArguments, environment: Environment) -> Result<Work, Co
                 (false, false) => DeniedCalls::FailUnlessDone,
             },
             prompt: asked,
+            success_text: None,
         },
     })
 }
@@ -453,18 +463,21 @@ impl Work {
         let conversation =
             headless::converse(&mut open, prompt, once, self.options.on_exit, &self.app.limits, &shutdown, asking.waiting()).await;
         asking.close();
-        let result = self.result(&open, &conversation, &shutdown, since);
+        let mut result = self.result(&open, &conversation, &shutdown, since);
         self.end_session(&mut open, &result, &shutdown).await;
         if let Some(Ok(Err(error))) = join(clearing).await {
             report::print_notice(&format!("old jobs could not be cleared away: {error}"));
         }
-        let flushed = open.store.flush().await;
+        let unsaved = open.store.flush().await.err();
+        if let Some(error) = &unsaved {
+            self.note_unsaved(error, &mut result);
+        }
         observers.progress.clear();
+        if let Some(news) = open.store.saving_news() {
+            report::print_notice(&news.to_string());
+        }
         self.say(&result);
         observers.output.finish(&self.answer(&result, &observers.work), &result)?;
-        if let Err(error) = flushed {
-            return Err(CommandError::state(format!("the end of the session could not be saved: {error}")));
-        }
         Ok(result.exit)
     }
 
@@ -510,6 +523,16 @@ impl Work {
             PermissionPrompt::Never => None,
         };
         Asking { terminal: terminal.map(Arc::new), granted }
+    }
+
+    /// The work is done and its answer is there; what is missing is the stored conversation (fault K5). A child's answer
+    /// is all that its parent wants of it.
+    fn note_unsaved(&self, error: &StoreError, result: &mut RunResult) {
+        result.errors.push(format!("the conversation could not be saved to its end, so it cannot be resumed: {error}"));
+        match self.role {
+            Role::Main if result.exit == Exit::Done => result.exit = Exit::StateLost,
+            Role::Main | Role::ProcessChild | Role::LocalChild => {}
+        }
     }
 
     async fn open(&self, chosen: &ChosenModel, observers: &Observers, asking: &Asking) -> Result<OpenSession, CommandError> {
@@ -562,6 +585,7 @@ impl Work {
             TurnCause::Cancelled => Exit::Failed,
             TurnCause::Finished if conversation.ceiling_reached => Exit::JobsLeft,
             TurnCause::Finished if refused => Exit::Denied,
+            TurnCause::Finished if self.options.success_text.as_ref().is_some_and(|text| !end.text.contains(text)) => Exit::Failed,
             TurnCause::Finished => Exit::Done,
         };
         RunResult {
@@ -597,7 +621,7 @@ impl Work {
         if !left.is_empty() {
             report::print_plain(&subagent_replies::still_in_background(&left));
         }
-        if let (true, Some(session), true) = (is_text, &result.session, result.exit != Exit::Done) {
+        if let (true, Some(session), true) = (is_text, &result.session, !matches!(result.exit, Exit::Done | Exit::StateLost)) {
             report::print_notice(&format!("go on with: zapmyco run --resume {session} \"...\""));
         }
     }

@@ -9,6 +9,7 @@ use serde_json::{Value, json};
 use super::jobs::{layout, print_json};
 use super::report::{CommandError, Exit, print_notice, print_out};
 use super::sessions_text::{self, Detail};
+use super::table;
 use crate::agent::history::stored_message;
 use crate::config::{Environment, Layout};
 use crate::ids::{JobId, SessionId};
@@ -180,7 +181,7 @@ async fn list(store: &Store, filter: SessionFilter, page: u32, json: bool) -> Re
         let next_page = has_next.then(|| page.saturating_add(1));
         print_json(&json!({ "schema_version": SCHEMA_VERSION, "sessions": sessions, "page": page, "next_page": next_page }))?;
     } else {
-        print_out(&sessions_text::table(&found))?;
+        print_out(&sessions_text::list(&found, table::stdout_width()))?;
         if has_next {
             print_notice(&format!("there are more: --page {}", page.saturating_add(1)));
         }

@@ -2,6 +2,7 @@
 
 use chrono::{DateTime, Local};
 
+use super::table::{Column, Cut, table};
 use crate::models::{Block, Message};
 use crate::store::SessionSummary;
 use crate::text::fold::harmless_text;
@@ -22,29 +23,32 @@ const INPUT_CHARACTERS: usize = 200;
 const TIME: &str = "%Y-%m-%d %H:%M:%S";
 const CONTEXT: &str = "context";
 
-pub(super) fn table(sessions: &[SessionSummary]) -> String {
-    let width = |text: fn(&SessionSummary) -> &str| sessions.iter().map(|session| text(session).chars().count()).max().unwrap_or(0);
-    let (ids, models) = (width(|session| session.row.id.as_str()), width(|session| &session.row.model).clamp(5, 30));
-    let folder = |session: &SessionSummary| one_line(&session.row.cwd.display().to_string(), 200);
-    let folders = sessions.iter().map(|session| folder(session).chars().count()).max().unwrap_or(0).clamp(9, 40);
-    let mut text = format!(
-        "{:<ids$}  {:<19}  {:>8}  {:>8}  {:<models$}  {:<folders$}  TITLE\n",
-        "ID", "USED", "MESSAGES", "CHILDREN", "MODEL", "DIRECTORY"
-    );
-    for session in sessions {
+const COLUMNS: [Column; 7] = [
+    Column::new("ID"),
+    Column { left_out: Some(3), ..Column::new("USED") },
+    Column { is_number: true, left_out: Some(1), ..Column::new("MESSAGES") },
+    Column { is_number: true, left_out: Some(0), ..Column::new("CHILDREN") },
+    Column { least: Some(12), left_out: Some(2), ..Column::new("MODEL") },
+    // The end of a path tells more than its beginning.
+    Column { least: Some(12), cut: Cut::Beginning, left_out: Some(4), ..Column::new("DIRECTORY") },
+    Column { least: Some(16), ..Column::new("TITLE") },
+];
+
+/// `width`: that of the terminal, where it is read on one.
+pub(super) fn list(sessions: &[SessionSummary], width: Option<usize>) -> String {
+    let row = |session: &SessionSummary| {
         let row = &session.row;
-        text.push_str(&format!(
-            "{:<ids$}  {:<19}  {:>8}  {:>8}  {:<models$}  {:<folders$}  {}\n",
-            row.id.as_str(),
-            row.updated_at.format(TIME),
-            session.messages,
-            session.children,
+        vec![
+            row.id.to_string(),
+            row.updated_at.format(TIME).to_string(),
+            session.messages.to_string(),
+            session.children.to_string(),
             one_line(&row.model, 30),
-            folder(session),
-            title(session)
-        ));
-    }
-    text
+            one_line(&row.cwd.display().to_string(), 200),
+            title(session),
+        ]
+    };
+    table(&COLUMNS, &sessions.iter().map(row).collect::<Vec<_>>(), width)
 }
 
 fn title(session: &SessionSummary) -> String {

@@ -16,7 +16,7 @@ use crate::config::Environment;
 use crate::config::environment::SESSION;
 use crate::ids::SessionId;
 use crate::permissions::rules::Rule;
-use crate::subagents::answers::{self, Asked};
+use crate::subagents::answers::{self, Asked, Ended};
 use crate::subagents::delegation::SpawnError;
 use crate::subagents::detached::Detached;
 use crate::subagents::handover::ChildSettings;
@@ -39,7 +39,8 @@ Examples:
   zapmyco subagent kill --session ci \"$id\"
 
 Exit codes:
-  spawn  0 started, 1 not
+  spawn  0 started, 1 not (also when the id cannot be written
+         to stdout: the subagent is then stopped again)
   poll   0 all completed, 1 one ended otherwise, 10 still running, 11 unknown id
   kill   0 nothing left, 1 otherwise, 11 unknown id
 
@@ -183,12 +184,25 @@ fn spawn(detached: &Detached, arguments: &SpawnArguments, environment: &Environm
     }
     let (child, cwd) = child_settings(arguments, environment)?;
     let started = detached.spawn(&task, cwd, environment.clone(), child).map_err(|error| spawn_error(&error))?;
-    if arguments.json {
-        print_json(&started.job.view())?;
+    let printed = if arguments.json {
+        print_json(&started.job.view())
     } else {
-        print_out(&format!("{}\n", spawned(started.id.as_str(), &task, started.created_at)))?;
+        print_out(&format!("{}\n", spawned(started.id.as_str(), &task, started.created_at)))
+    };
+    printed.map(|()| Exit::Done).map_err(|error| unannounced(detached, started.id.as_str(), error))
+}
+
+/// Nobody was told the id, and the exit code says that nothing was started: so nothing is left running.
+fn unannounced(detached: &Detached, id: &str, error: CommandError) -> CommandError {
+    let ended = detached.kill(&[id.to_owned()]);
+    print_notice(&format!("the id {id} could not be written to stdout; the subagent is stopped again"));
+    match ended.first() {
+        Some(Ended::Before(_) | Ended::Now(_)) => error,
+        Some(Ended::Unknown(_) | Ended::Failed { .. }) | None => {
+            print_notice(&format!("it may still run; see `zapmyco jobs show {id}`"));
+            error
+        }
     }
-    Ok(Exit::Done)
 }
 
 /// What a child of a session would be handed by its parent: model, rights and limits as settings and flags give them here.

@@ -21,6 +21,8 @@ use crate::files;
 #[derive(Clone, Debug)]
 pub struct Settings {
     tree: Node,
+    /// Each file, variable and flag by itself, weakest first: a mistake in one is a mistake also where another wins.
+    layers: Vec<Node>,
     limits: Limits,
     files: Vec<SettingsFile>,
     ignored: Vec<Diagnostic>,
@@ -161,7 +163,7 @@ impl Settings {
             column: error.column,
             message: error.message,
         })?;
-        let mut settings = Self { tree, limits: Limits::default(), files: Vec::new(), ignored: Vec::new(), rights: Vec::new() };
+        let mut settings = Self { tree, layers: Vec::new(), limits: Limits::default(), files: Vec::new(), ignored: Vec::new(), rights: Vec::new() };
         let user = sources.layout.user_settings();
         settings.add_file(&user, FileOwner::User, &sources)?;
         let own = sources.layout.user_settings_for(sources.project.workspace());
@@ -191,11 +193,12 @@ impl Settings {
 
     /// The merged section at a dotted key. Errors name file, line, key and value.
     pub fn section<T: DeserializeOwned>(&self, key: &str) -> Result<Option<T>, SettingsError> {
-        let Some(node) = self.tree.get(key) else { return Ok(None) };
-        node.read(key).map(Some).map_err(|error| {
-            let (key, value, source_place) = error.place.unwrap_or_else(|| (key.to_owned(), node.shown(key), node.source.clone()));
-            SettingsError::Value { key, value, source_place, message: error.message }
-        })
+        read_at(&self.tree, key)
+    }
+
+    /// Whether every file, variable and flag that sets something at this key sets a `T`; also one that does not win.
+    pub fn check_as<T: DeserializeOwned>(&self, key: &str) -> Result<(), SettingsError> {
+        self.layers.iter().try_for_each(|layer| read_at::<T>(layer, key).map(drop))
     }
 
     /// The merged section with the place of every value, for those who tell of each entry by itself.
@@ -375,6 +378,7 @@ impl Settings {
     }
 
     fn lay(&mut self, stronger: Node) {
+        self.layers.push(stronger.clone());
         self.tree.merge(stronger, &|key| ADDED_LISTS.contains(&key) || key.split('.').next() == Some(HOOKS_KEY));
     }
 
@@ -382,17 +386,19 @@ impl Settings {
         let mut limits = Limits::default();
         for mut field in limits.fields() {
             let key = format!("limits.{}", field.name);
-            let Some(node) = self.tree.get(&key) else { continue };
-            let value = match &node.content {
-                Content::Value(value) => value.clone(),
-                Content::List(_) | Content::Table(_) => toml::Value::Boolean(false),
-            };
-            field.set(&value).map_err(|reason| SettingsError::Limit {
-                value: node.shown(&key),
-                source_place: node.source.clone(),
-                key: key.clone(),
-                reason,
-            })?;
+            // The merged value is set last.
+            for node in self.layers.iter().chain([&self.tree]).filter_map(|tree| tree.get(&key)) {
+                let value = match &node.content {
+                    Content::Value(value) => value.clone(),
+                    Content::List(_) | Content::Table(_) => toml::Value::Boolean(false),
+                };
+                field.set(&value).map_err(|reason| SettingsError::Limit {
+                    value: node.shown(&key),
+                    source_place: node.source.clone(),
+                    key: key.clone(),
+                    reason,
+                })?;
+            }
         }
         if limits.output_tail_kept > limits.output_kept_max {
             let place = |key| self.source(key).unwrap_or(Source::Default);
@@ -446,6 +452,14 @@ fn number_of_limit(key: &str, value: toml::Value) -> toml::Value {
         (Some(field), toml::Value::String(text)) => field.of_text(&text),
         (_, value) => value,
     }
+}
+
+fn read_at<T: DeserializeOwned>(tree: &Node, key: &str) -> Result<Option<T>, SettingsError> {
+    let Some(node) = tree.get(key) else { return Ok(None) };
+    node.read(key).map(Some).map_err(|error| {
+        let (key, value, source_place) = error.place.unwrap_or_else(|| (key.to_owned(), node.shown(key), node.source.clone()));
+        SettingsError::Value { key, value, source_place, message: error.message }
+    })
 }
 
 fn collect(key: &str, node: &Node, entries: &mut Vec<Entry>) {

@@ -113,6 +113,8 @@ pub enum ModelChoiceError {
     BaseUrl { provider: String, url: String, reason: String },
     #[error("`{prefix}` needs a file behind it, for example {prefix}demo.yaml")]
     FileMissing { prefix: &'static str },
+    #[error("no model was named, and {place} does not say which it has: {reason}; name one with --model {provider}/<model-id>")]
+    NotListed { provider: String, place: String, reason: String },
     #[error("the handed-over model is not readable: {reason}")]
     Handover { reason: String },
 }
@@ -127,7 +129,7 @@ impl ModelChoiceError {
         match self {
             Self::SelectionMissing { .. } | Self::FileMissing { .. } | Self::Handover { .. } => "selection-missing",
             Self::ProviderNotFound { .. } | Self::ProviderIncomplete { .. } | Self::BaseUrl { .. } => "provider-not-found",
-            Self::ModelNotFound { .. } => "model-not-found",
+            Self::ModelNotFound { .. } | Self::NotListed { .. } => "model-not-found",
             Self::AccountUnavailable { .. } | Self::KeyFile { .. } => "account-connection-unavailable",
             Self::ReasoningLevelMissing { .. } => "reasoning-level-missing",
             Self::ReasoningLevelNotSupported { .. } => "reasoning-level-not-supported",
@@ -186,6 +188,19 @@ impl ResolvedModel {
     /// Where requests go.
     pub(crate) fn endpoint(&self) -> Url {
         self.endpoint.clone()
+    }
+
+    /// Where the server lists its models.
+    pub(crate) fn list_address(&self) -> Url {
+        let mut url = self.endpoint.clone();
+        let folder = url.path().strip_suffix(method(self.wire)).unwrap_or(url.path());
+        url.set_path(&format!("{}/models", folder.trim_end_matches('/')));
+        url
+    }
+
+    /// The same server with the model of this id, of which nothing else is known.
+    pub(crate) fn with_model(self, model: String) -> Self {
+        Self { model, context: None, max_output: None, ..self }
     }
 
     /// The rate gate of this provider and key below `folder`.

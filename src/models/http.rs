@@ -264,7 +264,7 @@ async fn error_body(mut response: reqwest::Response, idle: Duration) -> Vec<u8> 
 const ERROR_BODY_WAIT: Duration = Duration::from_secs(5);
 
 /// The innermost reason; reqwest's own sentences repeat the address, which may hold a password.
-fn root_cause(error: &reqwest::Error) -> String {
+pub(crate) fn root_cause(error: &reqwest::Error) -> String {
     let mut source = error.source();
     let mut text = None;
     while let Some(error) = source {

@@ -22,6 +22,12 @@ use crate::config::Limits;
 /// Connects a chosen model. Nothing is sent and no client is built before the first request.
 pub fn open(model: ResolvedModel, limits: &Limits, gate: Gate) -> Arc<dyn Model> {
     let name = model.name();
+    let http = Http::new(model.endpoint(), headers(&model), limits, gate.clone());
+    Arc::new(Remote { name, connection: Arc::new(Connection { model, http, gate, limits: limits.clone() }) })
+}
+
+/// What every request to the provider carries, the key included.
+pub(super) fn headers(model: &ResolvedModel) -> HeaderMap {
     let mut headers = HeaderMap::new();
     headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
     if model.wire == WireFormat::Anthropic {
@@ -35,8 +41,7 @@ pub fn open(model: ResolvedModel, limits: &Limits, gate: Gate) -> Arc<dyn Model>
         // `catalog::select` refuses a key that no header can carry.
         headers.extend(http::secret_header(&value).map(|value| (header, value)));
     }
-    let http = Http::new(model.endpoint(), headers, limits, gate.clone());
-    Arc::new(Remote { name, connection: Arc::new(Connection { model, http, gate, limits: limits.clone() }) })
+    headers
 }
 
 struct Remote {

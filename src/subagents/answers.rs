@@ -82,7 +82,7 @@ pub fn fold_rules(limits: &Limits) -> FoldRules {
 fn polled(job: &Job, limits: &Limits) -> Polled {
     match &job.state {
         JobState::Running { .. } | JobState::Waiting { .. } => {
-            Polled::Running(RunningLine { task: job.owner.title.clone(), waited: job.duration() })
+            Polled::Running(RunningLine { task: job.task_line(), waited: job.duration() })
         }
         JobState::Ended { cause, record, .. } => {
             let (stdout, stdout_error) = output::read(job, Stream::Stdout, limits.fold_each_end);
@@ -118,7 +118,7 @@ fn listed(job: &Job) -> Listed {
             }
         }
     };
-    Listed { id: job.id().to_string(), task: job.owner.title.clone(), state }
+    Listed { id: job.id().to_string(), task: job.task_line(), state }
 }
 
 /// One line of `kill` for a job that this request ended.

@@ -11,7 +11,7 @@ use super::local::LocalAgent;
 use super::status::EndCause;
 use crate::clock;
 use crate::config::layout::{JobFolder, Stream};
-use crate::files::{any_path, shown_path};
+use crate::files::{self, any_path, shown_path};
 use crate::ids::{JobId, JobKind, SessionId};
 use crate::permissions::sandbox::SandboxReport;
 use crate::supervisor::record::{EndRecord, LeftOver, StreamCount};
@@ -26,7 +26,7 @@ pub struct JobOwner {
     /// The session that started it.
     pub session: SessionId,
     pub kind: JobKind,
-    /// One line of at most 200 characters.
+    /// The first line of the task, or a person's words for it; at most 80 characters.
     pub title: String,
     /// The task of a subagent or the command of a shell; empty when it is too long and stands in `task.txt`.
     pub task: String,
@@ -51,7 +51,23 @@ pub const OWNER_VERSION: u32 = 1;
 impl JobOwner {
     /// `task_max`: bytes of the task kept in `spec.json`.
     pub(crate) fn shorten(title: &str, task: &str, task_max: usize) -> (String, String) {
-        (one_line(title, TASK_LINE_MAX), if task.len() <= task_max { task.to_owned() } else { String::new() })
+        (first_line(title), if task.len() <= task_max { task.to_owned() } else { String::new() })
+    }
+}
+
+/// Longest title, in characters.
+const TITLE_MAX: usize = 80;
+/// Bytes of a long task that are read for its one line: enough for 200 characters among much white space.
+const TASK_READ_MAX: u64 = 4 * 1024;
+
+/// What a job is called where there is one line for it: its first line, with a mark where there is more.
+fn first_line(text: &str) -> String {
+    let mut lines = text.lines().filter(|line| !line.trim().is_empty());
+    let first = lines.next().unwrap_or_default();
+    if lines.next().is_none() {
+        one_line(first, TITLE_MAX)
+    } else {
+        format!("{}…", one_line(first, TITLE_MAX - 1).trim_end_matches('…'))
     }
 }
 
@@ -89,6 +105,17 @@ pub enum JobState {
 impl Job {
     pub fn id(&self) -> &JobId {
         &self.owner.id
+    }
+
+    /// The task as `poll` and `list` show it: all of it folded into one line of at most 200 characters (F2, F3).
+    pub fn task_line(&self) -> String {
+        let stored = self.owner.task.as_str();
+        if !stored.trim().is_empty() {
+            return one_line(stored, TASK_LINE_MAX);
+        }
+        let long =
+            files::read_start(&self.folder.task(), TASK_READ_MAX).map(|bytes| one_line(&String::from_utf8_lossy(&bytes), TASK_LINE_MAX));
+        long.ok().filter(|line| !line.is_empty()).unwrap_or_else(|| self.owner.title.clone())
     }
 
     pub fn is_running(&self) -> bool {
@@ -153,11 +180,16 @@ impl Job {
         }
     }
 
-    /// Exit code and signal, as far as they are known.
+    /// Exit code and signal, as far as they are known. The signal is also named where our own program caught it and
+    /// reports it by its code.
     pub fn exit(&self) -> (Option<i32>, Option<i32>) {
         match &self.state {
             JobState::Running { .. } | JobState::Waiting { .. } => (None, None),
-            JobState::Ended { record, .. } => record.wait.map_or((None, None), |wait| (wait.code, wait.signal)),
+            JobState::Ended { cause, record, .. } => match (record.wait, cause) {
+                (Some(wait), EndCause::KilledOutside { signal }) => (wait.code, Some(*signal)),
+                (Some(wait), _) => (wait.code, wait.signal),
+                (None, _) => (None, None),
+            },
         }
     }
 

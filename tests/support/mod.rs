@@ -7,6 +7,7 @@ pub mod lines;
 pub mod local;
 pub mod processes;
 pub mod provider;
+pub mod pty;
 pub mod site;
 pub mod terminal;
 pub mod wait;

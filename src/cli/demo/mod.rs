@@ -58,12 +58,12 @@ pub fn run(arguments: DemoArguments, environment: Environment) -> Result<Exit, C
     }
     report::print_plain(&introduction(&folder, &chosen));
     let work = Work {
+        options: RunOptions { success_text: Some(success_text(chosen.parts.len())), ..RunOptions::default() },
         prompt: prompt(&folder, &chosen),
         app,
         model: ModelSource::Script(Arc::new(script)),
         role: Role::Main,
         start: Start::New,
-        options: RunOptions::default(),
     };
     let exit = run::execute(work)?;
     report::print_plain(HOW_TO_SET_A_MODEL);
@@ -80,6 +80,11 @@ fn introduction(folder: &Path, chosen: &Parts) -> String {
         folder.display(),
         titles.join(", ")
     )
+}
+
+/// How the script's report says that every part was reported on.
+fn success_text(n_parts: usize) -> String {
+    format!("\n{n_parts} of {n_parts} subagents reported.\n")
 }
 
 /// What the script is told: its first line is the heading of the report.

@@ -91,6 +91,8 @@ pub enum RecordingError {
     TooLarge { path: PathBuf },
     #[error("recording {path} has no conversation", path = path.display())]
     Empty { path: PathBuf },
+    #[error("recording {path} begins in turn {turn} of a conversation: it was made of a continued session and cannot be played", path = path.display())]
+    Headless { path: PathBuf, turn: usize },
 }
 
 impl RecordingError {

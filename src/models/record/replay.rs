@@ -34,7 +34,10 @@ pub fn replaying(path: &Path, context: RecordContext) -> Result<Arc<dyn Model>, 
     for line in lines {
         conversations.entry(line.conversation).or_default().lines.push(line);
     }
-    let conversations = conversations.into_values().collect();
+    let conversations: Vec<Recorded> = conversations.into_values().collect();
+    if let Some(turn) = conversations.iter().filter_map(|recorded| recorded.lines.first()).map(|line| line.turn).find(|turn| *turn > 0) {
+        return Err(RecordingError::Headless { path: path.to_owned(), turn });
+    }
     Ok(Arc::new(Replay { name: head.model, path: path.to_owned(), context, conversations }))
 }
 

@@ -257,7 +257,7 @@ impl Reason {
         match error {
             Failed::SelectionMissing { .. } | Failed::FileMissing { .. } | Failed::Handover { .. } => Reason::SelectionMissing,
             Failed::ProviderNotFound { .. } | Failed::ProviderIncomplete { .. } | Failed::BaseUrl { .. } => Reason::ProviderNotFound,
-            Failed::ModelNotFound { .. } => Reason::ModelNotFound,
+            Failed::ModelNotFound { .. } | Failed::NotListed { .. } => Reason::ModelNotFound,
             Failed::AccountUnavailable { .. } | Failed::KeyFile { .. } => Reason::AccountConnectionUnavailable,
             Failed::ReasoningLevelMissing { .. } => Reason::ReasoningLevelMissing,
             Failed::ReasoningLevelNotSupported { .. } => Reason::ReasoningLevelNotSupported,
