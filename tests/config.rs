@@ -380,7 +380,7 @@ fn config_show_tells_value_and_source_and_hides_keys() {
     let (root, project) = (home.root().display().to_string(), home.project().display().to_string());
     assert_eq!(shown.code, 0, "{shown:?}");
     for line in [
-        "# model mine/m1 at 127.0.0.1:1: named by `mine/m1`; key from the settings".to_owned(),
+        "# model mine/m1 at http://127.0.0.1:1: named by `mine/m1`; key from the settings".to_owned(),
         format!("#   {root}/settings.toml (user)"),
         format!("#   {project}/.zapmyco/settings.toml (project)"),
         format!("#   {project}/.zapmyco/settings.local.toml (project, private, none)"),

@@ -98,3 +98,56 @@ fn a_pipe_gets_plain_lines() {
     let finished = finish(home.command().env("TERM", "xterm").args(["run", "--model", "script:agent.yaml", "go"]));
     assert!(!finished.stderr.contains('\u{1b}') && finished.stdout == "done\n", "{finished:?}");
 }
+
+/// How often Ctrl-Z is pressed; more on demand.
+fn stops() -> usize {
+    std::env::var("ZAPMYCO_TEST_STOPS").ok().and_then(|text| text.parse().ok()).unwrap_or(12)
+}
+
+/// fault S16: Ctrl-Z and `fg` in a shell with job control while subagents are being started: nothing gets stuck, and every
+/// child ends as if nothing had happened.
+#[test]
+fn ctrl_z_during_starts_harms_nothing() {
+    let home = Home::new();
+    let starts = 2 * stops();
+    let provider = Provider::with(move |request| match request.turn() {
+        turn if request.task() == "go" && turn < starts => {
+            Answer::call(&format!("s{turn}"), "subagent", json!({"action": "spawn", "task": format!("child {turn}")}))
+        }
+        _ => Answer::text("done"),
+    });
+    let mut settings = home.command();
+    provider.configure(&mut settings);
+    let mut shell = std::process::Command::new("bash");
+    shell.args(["--norc", "--noprofile", "--noediting", "-i"]).current_dir(home.project()).env("PS1", "PROMPT>");
+    shell.envs(settings.get_envs().filter_map(|(name, value)| Some((name, value?))));
+    let terminal = Terminal::run(&shell, 200, 50);
+    terminal.wait_for("PROMPT>");
+    terminal.press(&format!("{} run --quiet --on-exit wait go\n", crate::support::binary().display()));
+    wait::until_true("its first request", || provider.request_count() > 0);
+    let mut stopped = 0;
+    for _ in 0..stops() {
+        let prompts = terminal.count("PROMPT>");
+        terminal.press("\u{1a}");
+        wait::until_true("the shell is back", || terminal.count("PROMPT>") > prompts);
+        if terminal.count("Stopped") == stopped {
+            break;
+        }
+        stopped = terminal.count("Stopped");
+        let (asked, prompts, shown) = (provider.request_count(), terminal.count("PROMPT>"), terminal.count("run --quiet"));
+        // Bash names the command that it brings back; a key pressed earlier would throw the line away.
+        terminal.press("fg\n");
+        wait::until_true("it is back", || terminal.count("run --quiet") > shown);
+        wait::until_true("it goes on", || provider.request_count() > asked || terminal.count("PROMPT>") > prompts);
+    }
+    assert!(stopped > 0, "{}", terminal.text());
+    wait::until_true("the run has ended", || terminal.text().ends_with("PROMPT>"));
+    terminal.press("echo END-$?; exit\n");
+    terminal.wait_for("END-0");
+    terminal.end();
+    let listed: serde_json::Value = serde_json::from_str(&home.run(&["jobs", "list", "--json"]).stdout).unwrap();
+    let jobs = listed["jobs"].as_array().unwrap();
+    assert_eq!(jobs.len(), starts);
+    assert!(jobs.iter().all(|job| job["status"] == "completed"), "{listed}");
+    wait::until_true("nothing is left", || processes::of_home(&home.root()).is_empty());
+}

@@ -24,6 +24,9 @@ fn a_broken_value_is_found_also_where_another_one_wins() {
         ("[permissions]\nallow = \"Read\"\n", vec!["--model", "script:a.yaml"], "permissions.allow = \"Read\": "),
         ("[permissions]\ndeny = [\"Bash(\"]\n", vec!["--model", "script:a.yaml"], ":2: permissions.deny"),
         ("[memory]\nenabled = \"perhaps\"\n", vec!["--model", "script:a.yaml"], ":2: memory.enabled = \"perhaps\": "),
+        ("[budget]\nturns = \"many\"\n", vec!["--model", "script:a.yaml"], ":2: budget.turns = \"many\": "),
+        ("[prices.\"a/b\"]\ninput = \"cheap\"\n", vec!["--model", "script:a.yaml"], ":2: prices.\"a/b\".input = \"cheap\": "),
+        ("[skills]\nrefused_in_children = 5\n", vec!["--model", "script:a.yaml"], ":2: skills.refused_in_children = 5: "),
         ("[agents.models]\nsonnet = 5\n", vec!["--model", "script:a.yaml"], ":2: agents.models.sonnet = 5: "),
     ] {
         let home = Home::new();

@@ -2,21 +2,50 @@
 
 use std::collections::BTreeMap;
 
+use crate::agent::budget::BudgetSettings;
 use crate::config::{Settings, SettingsError};
 use crate::models::catalog::ProviderSettings;
+use crate::models::prices::Usd;
 use crate::permissions::Mode;
 use crate::permissions::rules::RuleSet;
+use crate::skills::SkillSettings;
 use crate::subagents::memory::MemorySettings;
 use crate::subagents::profiles::model_choice::AgentSettings;
+
+/// Whether all that is set at a key is what its owner reads.
+type Check = fn(&Settings, &str) -> Result<(), SettingsError>;
+
+/// Every section but `limits`, which `config` reads itself.
+const READ_AS: &[(&str, Check)] = &[
+    ("model", Settings::check_as::<String>),
+    ("base_url", Settings::check_as::<String>),
+    ("permission_mode", Settings::check_as::<Mode>),
+    ("providers", Settings::check_as::<BTreeMap<String, ProviderSettings>>),
+    ("permissions", Settings::check_as::<RuleSet>),
+    ("agents", Settings::check_as::<AgentSettings>),
+    ("memory", Settings::check_as::<MemorySettings>),
+    ("skills", Settings::check_as::<SkillSettings>),
+    // A file may set one rate of a model and leave the others to another file.
+    ("prices", Settings::check_as::<BTreeMap<String, BTreeMap<String, Usd>>>),
+    ("budget", Settings::check_as::<BudgetSettings>),
+];
 
 /// Every file, variable and flag by itself: a value that another one overrides must be right as well, since nobody would
 /// learn of it before the other one is gone.
 pub fn check(settings: &Settings) -> Result<(), SettingsError> {
-    settings.check_as::<String>("model")?;
-    settings.check_as::<String>("base_url")?;
-    settings.check_as::<Mode>("permission_mode")?;
-    settings.check_as::<BTreeMap<String, ProviderSettings>>("providers")?;
-    settings.check_as::<RuleSet>("permissions")?;
-    settings.check_as::<AgentSettings>("agents")?;
-    settings.check_as::<MemorySettings>("memory")
+    READ_AS.iter().try_for_each(|(key, check)| check(settings, key))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+    use crate::config::sections::SECTIONS;
+
+    #[test]
+    fn every_section_is_read_as_something() {
+        let known: BTreeSet<&str> = SECTIONS.iter().map(|section| section.key).filter(|key| *key != "limits").collect();
+        assert_eq!(READ_AS.iter().map(|(key, _)| *key).collect::<BTreeSet<_>>(), known, "add the new section to `READ_AS`");
+    }
 }

@@ -94,18 +94,19 @@ fn check_providers(settings: &Settings, environment: &Environment) -> Result<(),
     for name in providers.keys() {
         let wanted = format!("{name}/model");
         let choice = Choice { model: Some(&wanted), base_url: None, providers: &providers, environment };
-        match catalog::select(&choice) {
-            Err(
-                error @ (ModelChoiceError::ProviderIncomplete { .. } | ModelChoiceError::BaseUrl { .. } | ModelChoiceError::KeyFile { .. }),
-            ) => {
-                let source = settings.source(&format!("providers.{name}"));
-                let place = source.map(|source| format!("{source}: ")).unwrap_or_default();
-                return Err(CommandError::usage(format!("{place}{error}")));
-            }
-            Ok(_) | Err(_) => {}
+        if let Err(error) = catalog::select(&choice)
+            && is_broken(&error)
+        {
+            let source = settings.source(&format!("providers.{name}"));
+            let place = source.map(|source| format!("{source}: ")).unwrap_or_default();
+            return Err(CommandError::usage(format!("{place}{error}")));
         }
     }
     Ok(())
+}
+
+fn is_broken(error: &ModelChoiceError) -> bool {
+    matches!(error, ModelChoiceError::ProviderIncomplete { .. } | ModelChoiceError::BaseUrl { .. } | ModelChoiceError::KeyFile { .. })
 }
 
 /// Which model a run would use and why, in one line. Asks no server.
@@ -116,6 +117,10 @@ fn chosen_model(settings: &Settings, environment: &Environment) -> String {
         let providers = settings.section("providers").ok()?.unwrap_or_default();
         let choice = Choice { model: named.as_deref(), base_url: base_url.as_deref(), providers: &providers, environment };
         Some(match catalog::select(&choice) {
+            Ok(Selection::Remote(model, _)) if named.is_none() && base_url.is_some() => {
+                let provider = &model.provider;
+                format!("no model is named; `zapmyco run` asks the server of {provider} which it has; {}", key_place(&model.key_source))
+            }
             Ok(Selection::Remote(model, why)) => format!("{}; {}", why.line, key_place(&model.key_source)),
             Ok(Selection::Script(path)) => format!("model script:{}", path.display()),
             Ok(Selection::Replay(path)) => format!("model replay:{}", path.display()),

@@ -63,7 +63,7 @@ impl Pending {
                 '\x1b' => {
                     self.text.push(character);
                     // Up to the letter that ends the sequence.
-                    while let Some(part) = characters.next() {
+                    for part in characters.by_ref() {
                         self.text.push(part);
                         if part.is_ascii_alphabetic() {
                             break;

@@ -237,3 +237,23 @@ fn many_who_look_at_a_dead_keeper_agree() {
     assert_eq!(ends[0].cause, EndedBy::KeeperLost);
     wait::until_true("nothing left", || yard.living().is_empty());
 }
+
+/// R380, faults A1, K1: a folder without a keeper's statement is a start that its launcher did not live to see; with one it is
+/// a keeper that vanished.
+#[test]
+fn a_start_that_was_never_answered_ended_with_its_launcher() {
+    let yard = Yard::new();
+    let real = yard.launch("real", "true");
+    end_of(&real);
+    for (files, cause) in [(&["spec.json", "lock"][..], EndedBy::OwnerGone), (&["spec.json", "lock", "status.json"], EndedBy::KeeperLost)] {
+        let folder = yard.folder(&format!("orphan{}", files.len()));
+        std::fs::create_dir(folder.path()).unwrap();
+        for file in files {
+            std::fs::copy(real.folder().path().join(file), folder.path().join(file)).unwrap();
+        }
+        let end = settle(&folder).unwrap().unwrap();
+        assert_eq!((&end.cause, end.wait), (&cause, None));
+        assert_eq!(settle(&folder).unwrap().unwrap(), end, "once");
+    }
+    yard.assert_empty();
+}
