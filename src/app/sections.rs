@@ -11,6 +11,7 @@ use crate::permissions::rules::RuleSet;
 use crate::skills::SkillSettings;
 use crate::subagents::memory::MemorySettings;
 use crate::subagents::profiles::model_choice::AgentSettings;
+use crate::web::WebSettings;
 
 /// Whether all that is set at a key is what its owner reads.
 type Check = fn(&Settings, &str) -> Result<(), SettingsError>;
@@ -28,6 +29,7 @@ const READ_AS: &[(&str, Check)] = &[
     // A file may set one rate of a model and leave the others to another file.
     ("prices", Settings::check_as::<BTreeMap<String, BTreeMap<String, Usd>>>),
     ("budget", Settings::check_as::<BudgetSettings>),
+    ("web", Settings::check_as::<WebSettings>),
 ];
 
 /// Every file, variable and flag by itself: a value that another one overrides must be right as well, since nobody would

@@ -6,7 +6,7 @@ use serde::Serialize;
 use serde_json::{Value, json};
 
 use super::sse::Frame;
-use super::wire::{Decoder, ErrorBody, Fault, Progress, arguments, partial_message, value_of};
+use super::wire::{Decoder, ErrorBody, Fault, Progress, arguments, partial_message, refuse_error, value_of};
 use super::{Block, Message, ModelErrorKind, ModelEvent, Reply, Request, Role, StopReason, ToolUse, Usage, WireFormat};
 
 pub(crate) const VERSION: &str = "2023-06-01";
@@ -380,9 +380,7 @@ impl Decoder for Reader {
     }
 
     fn whole(&mut self, answer: &Value, events: &mut VecDeque<ModelEvent>) -> Result<(), Fault> {
-        if answer.get("error").is_some_and(|error| !error.is_null()) {
-            return Err(ErrorBody::from_value(answer).into_fault());
-        }
+        refuse_error(answer)?;
         let Some(content) = answer["content"].as_array() else {
             return Err(Fault::new(ModelErrorKind::Garbled, "an answer without `content`"));
         };

@@ -12,7 +12,7 @@ use serde_json::Value;
 
 use super::providers::{self, Entry};
 use super::{Gate, WireFormat, anthropic, http, openai};
-use crate::config::Environment;
+use crate::config::{Environment, sections};
 use crate::files;
 
 /// One `[providers.NAME]` of the settings. For a ready-made name each value replaces the ready-made one.
@@ -408,7 +408,7 @@ fn resolve(
 
 fn provider_not_found(choice: &Choice<'_>, name: &str) -> ModelChoiceError {
     let known: Vec<&str> = providers::ENTRIES.iter().map(|entry| entry.name).chain(choice.providers.keys().map(String::as_str)).collect();
-    let nearest = similar::get_close_matches(name, &known, 1, 0.6).first().map(|name| (*name).to_owned());
+    let nearest = sections::nearest(name, known.iter().copied()).map(str::to_owned);
     ModelChoiceError::ProviderNotFound { name: name.to_owned(), nearest, known: known.join(", ") }
 }
 

@@ -7,7 +7,7 @@ use serde::Serialize;
 use serde_json::Value;
 
 use super::sse::Frame;
-use super::wire::{Decoder, ErrorBody, Fault, Progress, arguments, partial_message, value_of};
+use super::wire::{Decoder, ErrorBody, Fault, Progress, arguments, partial_message, refuse_error, value_of};
 use super::{Block, Message, ModelErrorKind, ModelEvent, Reply, Request, Role, StopReason, ToolUse, Usage};
 
 /// What the request needs beyond the conversation.
@@ -345,9 +345,7 @@ impl Decoder for Reader {
     }
 
     fn whole(&mut self, answer: &Value, events: &mut VecDeque<ModelEvent>) -> Result<(), Fault> {
-        if answer.get("error").is_some_and(|error| !error.is_null()) {
-            return Err(ErrorBody::from_value(answer).into_fault());
-        }
+        refuse_error(answer)?;
         let Some(choice) = answer.pointer("/choices/0").filter(|choice| choice["message"].is_object()) else {
             return Err(Fault::new(ModelErrorKind::Garbled, "an answer without `choices`"));
         };

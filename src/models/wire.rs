@@ -81,6 +81,14 @@ pub(crate) fn arguments(text: &str) -> Value {
     }
 }
 
+/// An object that carries an error in the place of an answer.
+pub(crate) fn refuse_error(answer: &Value) -> Result<(), Fault> {
+    match answer.get("error") {
+        None | Some(Value::Null) => Ok(()),
+        Some(_) => Err(ErrorBody::from_value(answer).into_fault()),
+    }
+}
+
 pub(crate) fn value_of(frame: &Frame) -> Result<Value, Fault> {
     serde_json::from_str(&frame.data).map_err(|error| {
         Fault::new(ModelErrorKind::Garbled, format!("an event of the stream is not valid JSON ({error}): {}", excerpt(&frame.data)))
