@@ -26,6 +26,7 @@ fn a_broken_value_is_found_also_where_another_one_wins() {
         ("[memory]\nenabled = \"perhaps\"\n", vec!["--model", "script:a.yaml"], ":2: memory.enabled = \"perhaps\": "),
         ("[budget]\nturns = \"many\"\n", vec!["--model", "script:a.yaml"], ":2: budget.turns = \"many\": "),
         ("[prices.\"a/b\"]\ninput = \"cheap\"\n", vec!["--model", "script:a.yaml"], ":2: prices.\"a/b\".input = \"cheap\": "),
+        ("permission_prompt = 5\n", vec!["--permission-prompt", "never", "--model", "script:a.yaml"], ":1: permission_prompt = 5: "),
         ("[web]\nallow_private = 5\n", vec!["--model", "script:a.yaml"], ":2: web.allow_private = 5: "),
         ("[skills]\nrefused_in_children = 5\n", vec!["--model", "script:a.yaml"], ":2: skills.refused_in_children = 5: "),
         ("[agents.models]\nsonnet = 5\n", vec!["--model", "script:a.yaml"], ":2: agents.models.sonnet = 5: "),

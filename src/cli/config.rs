@@ -7,6 +7,7 @@ use clap::{Args, Subcommand};
 use serde_json::{Value, json};
 
 use super::report::{CommandError, Exit, print_notice, print_out, with_causes};
+use super::run::PermissionPrompt;
 use crate::app::sections;
 use crate::config::sections::SECTIONS;
 use crate::config::settings::{DEFAULTS, Diagnostic, Entry, FileOwner, SettingsFile};
@@ -42,7 +43,8 @@ pub fn run(arguments: &ConfigArgs) -> Result<Exit, CommandError> {
         ConfigCommand::Show { json } => {
             let environment = Environment::read();
             let settings = load(&environment)?;
-            sections::check(&settings).map_err(|error| settings_error(&error))?;
+            let checked = sections::check(&settings).and_then(|()| settings.check_as::<PermissionPrompt>("permission_prompt"));
+            checked.map_err(|error| settings_error(&error))?;
             check_providers(&settings, &environment)?;
             let model = chosen_model(&settings, &environment);
             for diagnostic in settings.ignored() {

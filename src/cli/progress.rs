@@ -6,7 +6,7 @@ use std::io::{IsTerminal, Write};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use indicatif::{MultiProgress, ProgressBar, ProgressStyle};
+use indicatif::{MultiProgress, ProgressBar, ProgressDrawTarget, ProgressStyle};
 use serde_json::Value;
 
 use super::screen;
@@ -42,7 +42,6 @@ enum Surface {
 const SHOWN_MAX: usize = 100;
 /// Lines held back while a question stands; the oldest go.
 const HELD_MAX: usize = 500;
-const DRAWS_PER_SECOND: u8 = 10;
 
 impl Progress {
     pub fn new(detail: Detail, environment: &Environment) -> Self {
@@ -68,7 +67,7 @@ impl Progress {
     pub fn resume(&self) {
         let Some(lines) = self.held().take() else { return };
         if let Surface::Terminal { group, .. } = &*self.surface() {
-            group.set_draw_target(ProgressDrawTarget::stderr_with_hz(DRAWS_PER_SECOND));
+            group.set_draw_target(screen::draw_target());
         }
         for line in lines {
             self.say(&line);

@@ -365,7 +365,8 @@ fn prepare(arguments: RunArguments, environment: Environment) -> Result<Work, Co
     let role = if arguments.subagent { Role::ProcessChild } else { Role::Main };
     let load = || App::load(environment.clone(), cwd.clone(), flags.clone(), handover.clone()).map_err(|error| failure::of_app(&error));
     let mut app = load()?;
-    let asked = app.settings.section::<PermissionPrompt>("permission_prompt");
+    let asked = app.settings.check_as::<PermissionPrompt>("permission_prompt");
+    let asked = asked.and_then(|()| app.settings.section::<PermissionPrompt>("permission_prompt"));
     let asked = asked.map_err(|error| failure::of_app(&error.into()))?.unwrap_or_default();
     // A process subagent has nobody to ask, whatever it inherits (R244).
     let asked = if role == Role::Main { asked } else { PermissionPrompt::Never };

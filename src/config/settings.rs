@@ -163,7 +163,8 @@ impl Settings {
             column: error.column,
             message: error.message,
         })?;
-        let mut settings = Self { tree, layers: Vec::new(), limits: Limits::default(), files: Vec::new(), ignored: Vec::new(), rights: Vec::new() };
+        let mut settings =
+            Self { tree, layers: Vec::new(), limits: Limits::default(), files: Vec::new(), ignored: Vec::new(), rights: Vec::new() };
         let user = sources.layout.user_settings();
         settings.add_file(&user, FileOwner::User, &sources)?;
         let own = sources.layout.user_settings_for(sources.project.workspace());
