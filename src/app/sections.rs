@@ -8,6 +8,7 @@ use crate::models::catalog::ProviderSettings;
 use crate::models::prices::Usd;
 use crate::permissions::Mode;
 use crate::permissions::rules::RuleSet;
+use crate::permissions::sandbox::SandboxSettings;
 use crate::skills::SkillSettings;
 use crate::subagents::memory::MemorySettings;
 use crate::subagents::profiles::model_choice::AgentSettings;
@@ -34,6 +35,9 @@ const READ_AS: &[(&str, Check)] = &[
     ("prices", Settings::check_as::<BTreeMap<String, BTreeMap<String, Usd>>>),
     ("budget", Settings::check_as::<BudgetSettings>),
     ("web", Settings::check_as::<WebSettings>),
+    ("sandbox", Settings::check_as::<SandboxSettings>),
+    // Of one truth value, `claude_md`.
+    ("instructions", Settings::check_as::<BTreeMap<String, bool>>),
 ];
 
 /// Every file, variable and flag by itself: a value that another one overrides must be right as well, since nobody would
