@@ -31,6 +31,8 @@ fn waiting_memory(bench: &Bench, count: usize) -> f64 {
             parent.spawn("wait").await;
         }
         until("all requests", || server.arrivals().len() == count);
+        // They wait for long: what is meant is not the memory of the first moment.
+        tokio::time::sleep(Duration::from_secs(1)).await;
         let processes = process::descendants_of(std::process::id());
         assert_eq!(processes.len(), 2 * count);
         let memory = processes.into_iter().map(process::pss).sum();

@@ -104,6 +104,8 @@ impl Http {
         if let Some(client) = self.client.get() {
             return Ok(client);
         }
+        // The start is over: what it needed is not needed beside what a conversation needs.
+        footprint::give_back_code();
         let client = builder(&self.url, self.connect_timeout)
             .connector_layer(AtGate { gate: self.gate.clone() })
             .build()
