@@ -4,9 +4,11 @@
 
 mod agents;
 mod costs;
+pub mod explain;
 mod git;
 mod hooks;
 pub mod model;
+pub mod rules;
 pub mod sections;
 pub mod session;
 pub mod trust;
@@ -20,7 +22,7 @@ use crate::config::sections::SECTIONS;
 use crate::config::{Environment, Layout, Limits, ProjectLayout, Settings, SettingsError, Source, Sources};
 use crate::files::{self, FileError};
 use crate::permissions::Mode;
-use crate::permissions::rules::{Rule, RuleError, RuleSet, split_list};
+use crate::permissions::rules::{RuleError, RuleSet};
 use crate::permissions::sandbox::{Sandbox, SandboxError, SandboxSettings};
 use crate::permissions::trust::{Trust, TrustError};
 use crate::store::{Store, StoreError};
@@ -45,6 +47,10 @@ pub struct App {
     pub settings: Settings,
     pub limits: Arc<Limits>,
     pub rules: RuleSet,
+    /// Where each of them stands.
+    pub rule_places: Vec<rules::RulePlace>,
+    /// Rules without effect; to be shown.
+    pub notices: Vec<String>,
     /// What the parent gave, when this process is a subagent.
     pub handover: Option<Handover>,
     /// Profiles of `--agents`, as JSON.
@@ -66,6 +72,10 @@ pub enum AppError {
     Settings(#[from] SettingsError),
     #[error("{place} is no rule: {source}")]
     Rule { place: &'static str, source: RuleError },
+    #[error("{flag}: the list is empty; leave the flag out, or name a tool")]
+    EmptyRules { flag: &'static str },
+    #[error("{flag}: `{rule}` names no tool{}", nearest.as_ref().map(|nearest| format!("; did you mean `{nearest}`?")).unwrap_or_default())]
+    UnknownTool { flag: &'static str, rule: String, nearest: Option<String> },
     #[error("cannot use the storage root: {0}")]
     Storage(#[from] FileError),
     #[error(transparent)]
@@ -99,9 +109,23 @@ impl App {
         })?;
         settings.check(SECTIONS)?;
         sections::check(&settings)?;
-        let rules = rules(&settings, &flags.allow, &flags.deny, handover.as_ref())?;
+        let rules::Rules { set: rules, places: rule_places, notices } =
+            rules::rules(&settings, &flags.allow, &flags.deny, handover.as_ref())?;
         let limits = Arc::new(settings.limits().clone());
-        Ok(Self { environment, layout, cwd, settings, limits, rules, handover, agents: flags.agents, trust, trust_problem })
+        Ok(Self {
+            environment,
+            layout,
+            cwd,
+            settings,
+            limits,
+            rules,
+            rule_places,
+            notices,
+            handover,
+            agents: flags.agents,
+            trust,
+            trust_problem,
+        })
     }
 
     /// The mode that settings, flags and parent give. A parent's mode is the widest there is, and the one that holds where
@@ -161,15 +185,4 @@ fn handed_settings(handover: &Handover) -> Vec<(String, toml::Value)> {
     settings.push(("sandbox.network".to_owned(), toml::Value::Boolean(*network)));
     settings.push(("sandbox.write".to_owned(), list(write)));
     settings
-}
-
-fn rules(settings: &Settings, allow: &[String], deny: &[String], handover: Option<&Handover>) -> Result<RuleSet, AppError> {
-    let of_settings: RuleSet = settings.section("permissions")?.unwrap_or_default();
-    let from_flags = |place: &'static str, texts: &[String]| -> Result<Vec<Rule>, AppError> {
-        let texts = texts.iter().flat_map(|text| split_list(text));
-        texts.map(|text| Rule::parse(&text).map_err(|source| AppError::Rule { place, source })).collect()
-    };
-    // A child's allow rules are its parent's whole list; flags of its own could only widen it.
-    let flag_allow = if handover.is_some() { Vec::new() } else { from_flags("--allowedTools", allow)? };
-    Ok(of_settings.joined(RuleSet { allow: flag_allow, ask: Vec::new(), deny: from_flags("--disallowedTools", deny)? }))
 }

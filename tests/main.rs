@@ -27,6 +27,7 @@ mod models;
 mod output;
 mod outside;
 mod permissions;
+mod rights;
 mod run;
 mod sandbox;
 mod scripts;

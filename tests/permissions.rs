@@ -754,3 +754,73 @@ fn rules_are_read_strictly() {
     assert!(toml::from_str::<RuleSet>("deny = [\"Bash(rm\"]").unwrap_err().to_string().contains("bracket is not closed"));
     assert!(toml::from_str::<RuleSet>("denied = []").is_err());
 }
+
+/// R281: the tools of a server, one by one or all at once.
+#[test]
+fn rules_for_tools_of_servers() {
+    let home = Home::new();
+    for (rule, tool, expected) in [
+        ("mcp__files__read", "mcp__files__read", "deny"),
+        ("mcp__Files__Read", "mcp__files__read", "deny"),
+        ("mcp__files__read", "mcp__files__write", "allow"),
+        ("mcp__files", "mcp__files__write", "deny"),
+        ("mcp__files__*", "mcp__files__write", "deny"),
+        ("mcp__files", "mcp__files2__write", "allow"),
+        ("mcp__a__b", "mcp__a__b__c", "allow"),
+        ("mcp__a_b__c", "mcp__a__b_c", "allow"),
+        ("Bash", "mcp__bash__run", "allow"),
+    ] {
+        let called = CalledTool { name: tool, aliases: &[], never_asked: false };
+        let verdict = policy(Mode::Default, &[&format!("deny: {rule}")], &home.project()).decide(&called, &Effect::Internal);
+        assert_eq!(word(&verdict), expected, "{rule} on {tool}");
+    }
+    assert!(rules(&["deny: mcp__files"]).removes("mcp__files__read", &[]));
+}
+
+/// R278: never asks; what rules allow, edits inside the workspace and commands that only make or move files there run.
+#[test]
+fn auto_never_asks() {
+    let home = Home::new();
+    let set = ["allow: Bash(npm test:*)", "ask: Bash(git push:*)", "allow: WebFetch(domain:docs.rs)"];
+    let policy = policy(Mode::Auto, &set, &home.project());
+    let fetch = CalledTool { name: "WebFetch", aliases: &[], never_asked: false };
+    let page = |url: &str| Effect::Fetches { url: url.into() };
+    for (tool, effect, expected) in [
+        (WRITE, Effect::Writes(home.project().join("src/a.rs")), "allow"),
+        (WRITE, Effect::Writes(home.project().join(".git/config")), "deny"),
+        (WRITE, Effect::Writes(home.root().join("a")), "deny"),
+        (READ, Effect::Reads("/etc/passwd".into()), "allow"),
+        (BASH, Effect::Runs { command: "npm test && ls".into() }, "allow"),
+        (BASH, Effect::Runs { command: "mkdir -p src/new && cp a src/new/a".into() }, "allow"),
+        (BASH, Effect::Runs { command: "npm install".into() }, "deny"),
+        (BASH, Effect::Runs { command: "git push".into() }, "deny"),
+        (fetch, page("https://docs.rs/x"), "allow"),
+        (fetch, page("https://example.com/"), "deny"),
+    ] {
+        assert_eq!(word(&policy.decide(&tool, &effect)), expected, "{effect:?}");
+    }
+    let Verdict::Deny { reason } = run(&policy, "npm install") else { panic!() };
+    assert_eq!(
+        reason,
+        "mode `auto` never asks and refuses running `npm install`, which is not known to be read-only; do it another way, or report what \
+         is missing (--allowedTools 'Bash(npm install:*)' would allow it)"
+    );
+    let Verdict::Deny { reason } = run(&policy, "git push") else { panic!() };
+    assert!(reason.starts_with("the rule `Bash(git push:*)` asks before this call, and mode `auto` never asks; "), "{reason}");
+}
+
+/// R282: a rule that cannot be held against what is decided only when the line runs says so.
+#[test]
+fn a_doubt_is_denied_and_named() {
+    let home = Home::new();
+    let policy = policy(Mode::Yolo, &["deny: Bash(rm:*)"], &home.project());
+    for (line, reason) in [
+        ("$X a", "what `$X a` will be is decided only when it runs, and the rule `Bash(rm:*)` may deny it"),
+        ("coproc $X", "the line cannot be read safely (it starts a coprocess), and the rule"),
+        ("cat <<E | xargs rm\nx\nE", "denied by the rule `Bash(rm:*)`, which holds in every mode"),
+        ("r\\\nm x", "the line cannot be read safely (it can be read in two ways), and the rule `Bash(rm:*)` may deny it"),
+    ] {
+        let Verdict::Deny { reason: got } = run(&policy, line) else { panic!("{line}") };
+        assert!(got.starts_with(reason), "{line}: {got}");
+    }
+}

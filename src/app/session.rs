@@ -247,7 +247,7 @@ impl App {
         Ok(Some(file))
     }
 
-    fn policy(&self, granted: &Arc<Granted>) -> Result<Policy, OpenError> {
+    pub(super) fn policy(&self, granted: &Arc<Granted>) -> Result<Policy, OpenError> {
         let mut policy = Policy::new(self.mode()?, self.rules.clone(), self.cwd.clone())
             .with_root(self.layout.root())
             .with_sandbox(self.sandbox()?)

@@ -6,7 +6,7 @@ use clap::builder::styling::{AnsiColor, Styles};
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{ColorChoice, CommandFactory, Parser, Subcommand};
 
-use crate::cli::{agents, config, demo, jobs, manual, report, run, sessions, skills, subagent, trust};
+use crate::cli::{agents, config, demo, jobs, manual, permissions, report, run, sessions, skills, subagent, trust};
 
 const STYLES: Styles = Styles::styled()
     .header(AnsiColor::Green.on_default().bold())
@@ -68,6 +68,7 @@ pub enum Command {
     Subagent(Box<subagent::SubagentArguments>),
     Jobs(jobs::JobsArguments),
     Sessions(sessions::SessionsArguments),
+    Permissions(permissions::PermissionsArguments),
     Skills(skills::SkillsArguments),
     Trust(trust::TrustArguments),
     Completions(manual::CompletionsArguments),

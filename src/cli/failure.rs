@@ -16,11 +16,11 @@ pub fn of_app(error: &AppError) -> CommandError {
         AppError::Storage(error) => {
             CommandError::from_error(Exit::StateLost, error).with_hint("set ZAPMYCO_HOME to a folder that can be written")
         }
-        AppError::Rule { .. } => {
+        AppError::Rule { .. } | AppError::UnknownTool { .. } => {
             CommandError::from_error(Exit::Usage, error).with_hint("for example: Edit, Bash(npm test:*), Read(src/**)")
         }
         AppError::Sandbox(error) => CommandError::from_error(Exit::Usage, error).with_hint(error.remedy()),
-        AppError::Root(_) | AppError::WorkingDirectory { .. } => CommandError::from_error(Exit::Usage, error),
+        AppError::Root(_) | AppError::WorkingDirectory { .. } | AppError::EmptyRules { .. } => CommandError::from_error(Exit::Usage, error),
     }
 }
 

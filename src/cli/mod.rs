@@ -14,6 +14,7 @@ pub mod headless;
 pub mod jobs;
 pub mod manual;
 pub mod output;
+pub mod permissions;
 pub mod progress;
 mod prompt;
 pub mod report;
@@ -85,6 +86,7 @@ fn dispatch(command: Command) -> Result<Exit, CommandError> {
         Command::Subagent(arguments) => subagent::run(&arguments, &Environment::read()),
         Command::Jobs(arguments) => jobs::run(&arguments, &Environment::read()),
         Command::Sessions(arguments) => sessions::run(&arguments, &Environment::read()),
+        Command::Permissions(arguments) => permissions::run(&arguments, Environment::read()),
         Command::Skills(arguments) => skills::run(&arguments, &Environment::read()),
         Command::Trust(arguments) => trust::run(&arguments, Environment::read()),
         Command::Completions(arguments) => manual::completions(&arguments),

@@ -22,6 +22,8 @@ pub enum Exit {
     StillRunning,
     /// `subagent`, `jobs` and `sessions`: an id that is not known.
     UnknownId,
+    /// `permissions explain`: a person would be asked.
+    WouldAsk,
     Fault,
     /// Ended by this signal.
     Signal(u8),
@@ -41,6 +43,7 @@ pub const EXIT_CODES: &[(&str, &str)] = &[
     ("9", "ended with jobs still running at the ceiling"),
     ("10", "subagent poll: still running"),
     ("11", "subagent, jobs, sessions: unknown id"),
+    ("12", "permissions explain: would be asked (0 allowed, 3 denied)"),
     ("70", "a fault of zapmyco itself"),
     ("128+n", "ended by signal n (130 Ctrl-C, 141 closed pipe, 143 TERM)"),
 ];
@@ -60,6 +63,7 @@ impl Exit {
             Exit::JobsLeft => 9,
             Exit::StillRunning => 10,
             Exit::UnknownId => 11,
+            Exit::WouldAsk => 12,
             Exit::Fault => 70,
             Exit::Signal(number) => 128u8.saturating_add(number),
         }

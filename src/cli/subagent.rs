@@ -210,6 +210,9 @@ fn child_settings(arguments: &SpawnArguments, environment: &Environment) -> Resu
     let cwd = app::working_directory(None).map_err(|error| failure::of_app(&error))?;
     let flags = run::flags(&arguments.model, &arguments.rights);
     let app = App::load(environment.clone(), cwd.clone(), flags, None).map_err(|error| failure::of_app(&error))?;
+    for notice in &app.notices {
+        print_notice(notice);
+    }
     for diagnostic in app.settings.ignored() {
         print_notice(&diagnostic.to_string());
     }

@@ -221,6 +221,12 @@ impl Settings {
         self.tree.get(key).map(|node| node.source.clone())
     }
 
+    /// The texts of a list with the place of each; what is no text is left out.
+    pub fn listed(&self, key: &str) -> Vec<(String, Source)> {
+        let Some(Content::List(items)) = self.tree.get(key).map(|node| &node.content) else { return Vec::new() };
+        items.iter().filter_map(|item| Some((item.text()?.to_owned(), item.source.clone()))).collect()
+    }
+
     pub fn limits(&self) -> &Limits {
         &self.limits
     }

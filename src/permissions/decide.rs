@@ -4,6 +4,7 @@
 //! allow rules open nothing there that changes something. A child's policy is capped by its parent's mode now (R285).
 
 mod commands;
+pub mod explain;
 
 pub(in crate::permissions) use commands::is_harmless_variable;
 

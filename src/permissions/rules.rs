@@ -142,6 +142,8 @@ impl Rule {
             Some((name, rest)) => (name.trim_end(), Some(rest.strip_suffix(')').ok_or_else(|| RuleError::Unclosed { rule: rule() })?)),
         };
         let is_name_char = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-');
+        // `mcp__server__*` is the server
+        let name = if is_of_server(name) { name.strip_suffix("__*").unwrap_or(name) } else { name };
         if name.is_empty() || !name.chars().all(is_name_char) {
             return Err(RuleError::BadName { rule: rule() });
         }
@@ -157,9 +159,24 @@ impl Rule {
     fn names(&self, tool: &str, aliases: &[&str]) -> bool {
         let is_named = |name: &str| {
             let name = canonical(name);
-            name == self.tool || (self.tool == EDIT && name == WRITE)
+            name == self.tool || (self.tool == EDIT && name == WRITE) || is_tool_of_server(&name, &self.tool)
         };
         is_named(tool) || aliases.iter().any(|alias| is_named(alias))
+    }
+
+    /// The tool it names, as written.
+    pub fn tool_name(&self) -> &str {
+        self.text.split('(').next().unwrap_or_default().trim_end()
+    }
+
+    /// Whether it is for tools of a server, whose names are known only when it runs.
+    pub fn is_of_server(&self) -> bool {
+        is_of_server(&self.text)
+    }
+
+    /// Whether it is for the tool of this name.
+    pub fn is_for(&self, tool: &str) -> bool {
+        self.names(tool, &[])
     }
 
     fn path_pattern(&self) -> Option<&PathPattern> {
@@ -377,8 +394,25 @@ fn is_plain(word: &str) -> bool {
     !word.is_empty() && word.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '_' | '-' | '.' | '/' | '+'))
 }
 
-/// Names compare without case style; old names of the same tool count as one.
+fn is_of_server(name: &str) -> bool {
+    name.get(..MCP.len()).is_some_and(|start| start.eq_ignore_ascii_case(MCP))
+}
+
+/// `mcp__server` is a rule for each of its tools.
+fn is_tool_of_server(tool: &str, rule: &str) -> bool {
+    let is_server = rule.strip_prefix(MCP).is_some_and(|server| !server.is_empty() && !server.contains("__"));
+    is_server && tool.strip_prefix(rule).is_some_and(|rest| rest.starts_with("__"))
+}
+
+/// How the tools of other servers are named: `mcp__server__tool`.
+const MCP: &str = "mcp__";
+
+/// Names compare without case style; old names of the same tool count as one. In the names of servers and their tools the
+/// separators have a meaning.
 fn canonical(name: &str) -> String {
+    if is_of_server(name) {
+        return name.to_lowercase();
+    }
     let folded: String = name.chars().filter(|c| !matches!(c, '_' | '-')).flat_map(char::to_lowercase).collect();
     match folded.as_str() {
         "task" => "agent".to_owned(),

@@ -41,6 +41,16 @@ const LOWER_CASE_WITH_MEANING: &[&str] =
 /// Whatever writes a file by a shell line counts as the tool that writes files.
 const WRITER: Named<'static> = Named { name: "Write", aliases: &[] };
 
+/// Why a command may run.
+pub(super) enum Coverage {
+    ReadsOnly,
+    /// The rule's text.
+    Rule(String),
+    Wraps,
+    Edits,
+    Variables,
+}
+
 /// What is not allowed yet.
 enum Open<'a> {
     Nothing,
@@ -121,40 +131,55 @@ impl Policy {
         if line.moves_git() && !line.parts.iter().all(|part| self.rule_allows(named, part)) { Open::Line } else { Open::Nothing }
     }
 
-    pub(super) fn is_covered(&self, named: Named<'_>, mode: Mode, line: &Line, part: &Part) -> bool {
-        if part.carrier.as_ref().is_some_and(|carrier| carrier.holds == Holds::DenyOnly) {
-            return true;
-        }
+    fn is_covered(&self, named: Named<'_>, mode: Mode, line: &Line, part: &Part) -> bool {
+        let is_guess = part.carrier.as_ref().is_some_and(|carrier| carrier.holds == Holds::DenyOnly);
+        is_guess || self.coverage(named, mode, line, part).is_some()
+    }
+
+    /// What lets one command of the line run without a word, if anything does.
+    pub(super) fn coverage(&self, named: Named<'_>, mode: Mode, line: &Line, part: &Part) -> Option<Coverage> {
         if part.words.is_empty() {
             let is_harmless = |name: &str| is_local_variable(name) || is_harmless_variable(name);
-            return part.assignments.iter().all(|assignment| is_harmless(&assignment.name)) || self.rule_allows(named, part);
+            if part.assignments.iter().all(|assignment| is_harmless(&assignment.name)) {
+                return Some(Coverage::Variables);
+            }
+        } else if part.is_read_only() && self.shows_no_hidden_file(std::slice::from_ref(part)) {
+            return Some(Coverage::ReadsOnly);
+        } else if part.carries == Carries::Wraps {
+            return Some(Coverage::Wraps);
         }
-        let is_free = part.is_read_only() && self.shows_no_hidden_file(std::slice::from_ref(part));
-        is_free
-            || part.carries == Carries::Wraps
-            || self.rule_allows(named, part)
-            || self.rule_reaches(named, line, part)
-            || (mode.edits_freely() && edited_files(part).is_some_and(|files| files.iter().all(|file| self.may_write(mode, line, file))))
+        let edits =
+            || mode.edits_freely() && edited_files(part).is_some_and(|files| files.iter().all(|file| self.may_write(mode, line, file)));
+        let rule = self.allowing(|rule| rule.allows_part(named, part)).or_else(|| self.reaching(named, line, part));
+        rule.map(Coverage::Rule).or_else(|| edits().then_some(Coverage::Edits))
     }
 
     fn rule_allows(&self, named: Named<'_>, part: &Part) -> bool {
         self.allows(|rule| rule.allows_part(named, part))
     }
 
-    /// Whether a rule for the command that starts this one names this one too: `sudo apt:*` for `sudo apt install x`.
-    fn rule_reaches(&self, named: Named<'_>, line: &Line, part: &Part) -> bool {
+    /// A rule for the command that starts this one and names this one too: `sudo apt:*` for `sudo apt install x`.
+    fn reaching(&self, named: Named<'_>, line: &Line, part: &Part) -> Option<String> {
         let mut carried = part;
         while let Some(carrier) = &carried.carrier {
-            let Some(starter) = line.parts.get(carrier.part) else { return false };
-            if self.allows(|rule| rule.allows_part(named, starter) && rule.reaches(&carrier.head)) {
-                return true;
+            let starter = line.parts.get(carrier.part)?;
+            let rule = self.allowing(|rule| rule.allows_part(named, starter) && rule.reaches(&carrier.head));
+            if rule.is_some() {
+                return rule;
             }
             carried = starter;
         }
-        false
+        None
     }
 
-    fn is_file_covered(&self, mode: Mode, line: &Line, redirect: &Redirect) -> bool {
+    /// The text of the first allow rule that says so.
+    fn allowing(&self, says_so: impl Fn(&CompiledRule) -> bool) -> Option<String> {
+        let text = |rule: &CompiledRule| rule.rule.to_string();
+        let written = self.allow.iter().find(|rule| says_so(rule)).map(text);
+        written.or_else(|| self.answers().allow.iter().find(|rule| says_so(rule)).map(text))
+    }
+
+    pub(super) fn is_file_covered(&self, mode: Mode, line: &Line, redirect: &Redirect) -> bool {
         if is_null_like(redirect) {
             return true;
         }
