@@ -273,7 +273,9 @@ impl Policy {
             Open::Nothing | Open::Line => return None,
         };
         let file_rule = |redirect: &&Redirect| {
-            let text = redirect.target.is_fixed().then_some(redirect.target.text.as_str()).filter(|text| text.starts_with('/'));
+            // where a relative name lies is not known after `cd`
+            let is_placed = |text: &&str| text.starts_with('/') || !line.moves();
+            let text = redirect.target.is_fixed().then_some(redirect.target.text.as_str()).filter(is_placed);
             let path = PathForms::of(&self.workspace.written.join(text?));
             Some(suggest_path("Edit", &path.real))
         };

@@ -4,8 +4,10 @@
 //! here, everything between two tokens has to be blank, and what the grammar is known to misread is looked at again.
 
 use std::cell::RefCell;
+use std::ops::ControlFlow;
+use std::time::{Duration, Instant};
 
-use tree_sitter::{Node, Parser, Tree};
+use tree_sitter::{Node, ParseOptions, ParseState, Parser, Tree};
 
 use super::checks;
 use super::words::{self, ANY, Word};
@@ -13,6 +15,8 @@ use super::{Assignment, Carrier, Carries, Holds, Line, Part, Redirect, Unreadabl
 
 /// Longer lines are not read; most are below a kilobyte, only whole files in here-documents are long.
 const BYTES_MAX: usize = 64 * 1024;
+/// A line takes microseconds; one that takes this long was made to, and counts as unreadable.
+const PARSE_TIME_MAX: Duration = Duration::from_secs(1);
 /// Of syntax nodes in each other.
 const DEPTH_MAX: u32 = 200;
 /// Of lines of code in words of lines (`sh -c "sh -c '...'"`).
@@ -76,7 +80,21 @@ fn tree_of(source: &str) -> Option<Tree> {
             parser.set_language(&tree_sitter_bash::LANGUAGE.into()).ok()?;
             *slot = Some(parser);
         }
-        slot.as_mut()?.parse(source, None)
+        let parser = slot.as_mut()?;
+        let since = Instant::now();
+        let mut progress =
+            |_: &ParseState| if since.elapsed() > PARSE_TIME_MAX { ControlFlow::Break(()) } else { ControlFlow::Continue(()) };
+        let bytes = source.as_bytes();
+        let tree = parser.parse_with_options(
+            &mut |at, _| bytes.get(at..).unwrap_or_default(),
+            None,
+            Some(ParseOptions::new().progress_callback(&mut progress)),
+        );
+        if tree.is_none() {
+            // else it would go on with this line
+            parser.reset();
+        }
+        tree
     })
 }
 
