@@ -97,7 +97,7 @@ fn a_used_up_budget_stops_an_agent_in_a_long_call() {
     assert!(nothing_left(&home));
 }
 
-/// fault D8: a process child counts in the same place as its parent.
+/// fault D8, R319: a process child counts in the same place as its parent, tokens and money.
 #[test]
 fn a_process_child_shares_the_budget() {
     let home = Home::new();
@@ -111,8 +111,14 @@ fn a_process_child_shares_the_budget() {
         }
         (false, _) => Answer::call("r", "Read", json!({"file_path": "none"})).and_text("the child found it").with_usage(40_000, 10),
     });
-    let (finished, result) = run(&provider, &home, &["PARENT", "--max-budget-tokens", "30000"]);
+    let (finished, result) = run(&provider, &home, &["PARENT", "--max-budget-tokens", "30000", "--model", "anthropic/claude-sonnet-5"]);
     assert_eq!((finished.code, &result["end_cause"]), (5, &json!("budget")), "{} {}", finished.stdout, finished.stderr);
+    let own = &result["usage"];
+    let dollars = |tokens: &Value, rate: f64| tokens.as_f64().unwrap() * rate / 1e6;
+    let of_parent = dollars(&own["input_tokens"], 2.0) + dollars(&own["output_tokens"], 10.0);
+    let cost = result["total_cost_usd"].as_f64().unwrap();
+    // The child's 40,000 and 10 tokens are in it.
+    assert!((cost - of_parent - 0.0801).abs() < 1e-9, "{result}");
     let of_child = provider.requests().iter().filter(|request| !is_parent(request)).count();
     assert_eq!(of_child, 1, "its second request was not sent");
     let jobs = home.run(&["jobs", "list", "--json"]);

@@ -1,5 +1,5 @@
-//! What a run and all its children together may use: tokens, money, model requests, time. Every request is counted in one
-//! place, also those of process children, through a small file that all of them share. When it is used up no request
+//! What a run and all its children together use, and may use: tokens, money, model requests, time. Every request is counted
+//! in one place, also those of process children, through a small file that all of them share. When it is used up no request
 //! starts any more, in whichever session, and calls under way are stopped; what is there stays.
 
 use std::fmt;
@@ -100,15 +100,17 @@ pub struct Budget {
     over: CancellationToken,
 }
 
-/// What has been used so far. In the shared file: three numbers of eight bytes.
+/// What has been used so far. In the shared file: four numbers of eight bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Spent {
     pub tokens: u64,
     pub usd: Usd,
     pub turns: u64,
+    /// Requests whose price is not known, so that `usd` is not the whole.
+    pub unpriced: u64,
 }
 
-const LEDGER_SIZE: usize = 24;
+const LEDGER_SIZE: usize = 32;
 /// How often a running call looks whether another process has used the budget up.
 const LOOK: Duration = Duration::from_millis(250);
 
@@ -163,18 +165,21 @@ impl Budget {
                 Ok(())
             }
         })
-        .unwrap_or(Err(Exceeded::Unreadable))
+        .unwrap_or(if self.allowance.is_unlimited() { Ok(()) } else { Err(Exceeded::Unreadable) })
     }
 
     /// Counts what a request has used.
     pub(crate) fn add(&self, model: &str, usage: &Usage) {
-        // Without a price it would not have been started under a budget of money.
-        let cost = self.prices.cost(model, usage).unwrap_or_default();
+        if *usage == Usage::default() {
+            return;
+        }
+        let cost = self.prices.cost(model, usage);
         let counted = self.change(|spent| {
             spent.tokens = spent.tokens.saturating_add(usage.total());
-            spent.usd = spent.usd.plus(cost);
+            spent.usd = spent.usd.plus(cost.unwrap_or_default());
+            spent.unpriced += u64::from(cost.is_none());
         });
-        if counted.is_err() || self.stops() {
+        if (counted.is_err() && !self.allowance.is_unlimited()) || self.stops() {
             self.over.cancel();
         }
     }
@@ -184,8 +189,16 @@ impl Budget {
         self.change(|spent| *spent)
     }
 
+    /// What everything has cost so far, process children included; `None` when a part of it is not known.
+    pub fn cost(&self) -> Option<Usd> {
+        self.spent().ok().filter(|spent| spent.unpriced == 0).map(|spent| spent.usd)
+    }
+
     /// Which bound is reached now.
     pub fn exceeded(&self) -> Option<Exceeded> {
+        if self.allowance.is_unlimited() {
+            return None;
+        }
         if let Some(exceeded) = self.time_up() {
             return Some(exceeded);
         }
@@ -203,6 +216,9 @@ impl Budget {
 
     /// Returns when [`Self::stops`] holds.
     pub async fn over(&self) {
+        if self.allowance.is_unlimited() {
+            return std::future::pending().await;
+        }
         loop {
             if self.over.is_cancelled() || self.stops() {
                 return;
@@ -260,7 +276,7 @@ impl Budget {
 impl Spent {
     fn to_bytes(self) -> [u8; LEDGER_SIZE] {
         let mut bytes = [0; LEDGER_SIZE];
-        for (place, number) in bytes.chunks_exact_mut(8).zip([self.tokens, self.usd.billionths(), self.turns]) {
+        for (place, number) in bytes.chunks_exact_mut(8).zip([self.tokens, self.usd.billionths(), self.turns, self.unpriced]) {
             place.copy_from_slice(&number.to_le_bytes());
         }
         bytes
@@ -272,7 +288,7 @@ impl Spent {
             eight.copy_from_slice(&bytes[place * 8..place * 8 + 8]);
             u64::from_le_bytes(eight)
         };
-        Self { tokens: number(0), usd: Usd::of_billionths(number(1)), turns: number(2) }
+        Self { tokens: number(0), usd: Usd::of_billionths(number(1)), turns: number(2), unpriced: number(3) }
     }
 }
 
@@ -314,7 +330,7 @@ mod tests {
         });
         assert_eq!(started, 500);
         let spent = Budget::new(allowance, Arc::default(), open(&path)).spent().unwrap();
-        assert_eq!(spent, Spent { tokens: 1500, usd: Usd::ZERO, turns: 500 });
+        assert_eq!(spent, Spent { tokens: 1500, usd: Usd::ZERO, turns: 500, unpriced: 500 });
     }
 
     /// R173

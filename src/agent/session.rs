@@ -210,11 +210,6 @@ impl Session {
         &self.by_model
     }
 
-    /// What they have cost.
-    pub fn bill(&self) -> Bill {
-        self.bill
-    }
-
     /// Model requests of this run that gave an answer.
     pub fn steps(&self) -> u32 {
         self.steps

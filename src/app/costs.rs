@@ -12,8 +12,8 @@ use crate::subagents::handover;
 
 /// The money side of a session.
 pub(super) struct Costs {
-    /// Shared with every child; `None`: no limit.
-    pub budget: Option<Arc<Budget>>,
+    /// Shared with every child; counts also where nothing is bounded.
+    pub budget: Arc<Budget>,
     /// Of one run of an agent in this process.
     pub agent_money: Option<Usd>,
     pub prices: Arc<Prices>,
@@ -31,13 +31,9 @@ impl App {
             Some((allowance, ledger)) => (allowance, Some(ledger)),
             None => (allowance_of(&settings), None),
         };
-        let budget = if allowance.is_unlimited() {
-            None
-        } else {
-            let ledger = ledger.map_or_else(handover::new_ledger, Ok)?;
-            Some(Budget::new(allowance, Arc::clone(&prices), ledger))
-        };
-        if budget.as_ref().is_some_and(|budget| !budget.can_hold(chosen.model.name())) {
+        let ledger = ledger.map_or_else(handover::new_ledger, Ok)?;
+        let budget = Budget::new(allowance, Arc::clone(&prices), ledger);
+        if !budget.can_hold(chosen.model.name()) {
             return Err(OpenError::NoPrice { model: chosen.model.name().to_owned() });
         }
         Ok(Costs { budget, agent_money: settings.agent_usd, prices })

@@ -4,6 +4,7 @@ use std::fs::File;
 use std::path::Path;
 use std::sync::Arc;
 
+use crate::agent::budget::Budget;
 use crate::agent::event::EventSink;
 use crate::agent::inbox::Inbox;
 use crate::agent::instructions::{self, Gathered};
@@ -78,6 +79,8 @@ pub struct OpenSession {
     pub store: Store,
     /// What holds its commands from the start.
     pub sandbox: SandboxReport,
+    /// What it and all its children use.
+    pub budget: Arc<Budget>,
     /// Held as long as this process works on the session.
     _lock: Option<File>,
 }
@@ -155,7 +158,7 @@ impl App {
             Role::ProcessChild | Role::LocalChild => None,
         };
         let parts = self.delegation_parts(&id, chosen, &request, &store, &inbox, &policy);
-        let delegation = Delegation::new(DelegationParts { local, launcher, budget: costs.budget.clone(), ..parts });
+        let delegation = Delegation::new(DelegationParts { local, launcher, budget: Some(Arc::clone(&costs.budget)), ..parts });
         let mut tools = session_tools(request.role, &delegation, &policy);
         tools.shells.extend(shelf.map(|shelf| shelf.tool()));
         tools.web = self.web()?.tools(&policy);
@@ -195,7 +198,7 @@ impl App {
             max_turns: request.max_turns,
             token_budget: None,
             money_budget: None,
-            budget: costs.budget,
+            budget: Some(Arc::clone(&costs.budget)),
             prices: costs.prices,
             reasoning: chosen.reasoning.clone(),
         };
@@ -209,7 +212,7 @@ impl App {
         }
         // A run that has begun is not ended by a disk that fills up meanwhile.
         store.hold_when_full();
-        Ok(OpenSession { session, delegation, rights, store, sandbox, _lock: lock })
+        Ok(OpenSession { session, delegation, rights, store, sandbox, budget: costs.budget, _lock: lock })
     }
 
     /// The id, and whether the store has it already.
@@ -318,7 +321,7 @@ impl App {
             settings: self.agent_settings().map_err(AppError::Settings)?,
             memory: self.settings.section("memory").map_err(AppError::Settings)?.unwrap_or_default(),
             max_turns: request.max_turns,
-            budget: costs.budget.clone(),
+            budget: Some(Arc::clone(&costs.budget)),
             agent_money: costs.agent_money,
             prices: Arc::clone(&costs.prices),
             forward_text: request.forward_subagent_text,

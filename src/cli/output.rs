@@ -79,7 +79,7 @@ pub struct RunResult {
     pub steps: u32,
     pub usage: Usage,
     pub usage_by_model: BTreeMap<String, Usage>,
-    /// At list prices, agents in this process included; `None` when a price is not known.
+    /// At list prices, of the run and all its subagents; `None` when a price is not known.
     pub cost: Option<Usd>,
     pub denials: Vec<Denial>,
     pub jobs_left: Vec<JobLeft>,

@@ -569,8 +569,6 @@ impl Work {
             usage += used;
             *usage_by_model.entry(model).or_default() += used;
         }
-        let mut bill = open.session.bill();
-        bill.join(open.delegation.agent_bill());
         let refused = match self.options.denied {
             DeniedCalls::FailUnlessDone => denials.iter().any(|denial| !denial.succeeded_later),
             DeniedCalls::AlwaysFail => !denials.is_empty(),
@@ -599,7 +597,7 @@ impl Work {
             steps: open.session.steps(),
             usage,
             usage_by_model,
-            cost: bill.total(),
+            cost: open.budget.cost(),
             denials,
             jobs_left: conversation.jobs_left.clone(),
             sandbox: Some(open.sandbox.clone()),

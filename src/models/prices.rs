@@ -152,11 +152,6 @@ impl Bill {
         }
     }
 
-    pub fn join(&mut self, other: Self) {
-        self.sum = self.sum.plus(other.sum);
-        self.incomplete |= other.incomplete;
-    }
-
     /// The whole cost; `None` when a part of it is not known.
     pub fn total(&self) -> Option<Usd> {
         (!self.incomplete).then_some(self.sum)

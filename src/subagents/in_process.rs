@@ -28,7 +28,6 @@ use crate::files::FileError;
 use crate::ids::JobId;
 use crate::models::Usage;
 use crate::models::one_off::OneOff;
-use crate::models::prices::Bill;
 use crate::permissions::rules::RuleError;
 use crate::supervisor::record::Requester;
 
@@ -152,7 +151,6 @@ pub(crate) struct Host {
 #[derive(Default)]
 struct Sums {
     by_model: BTreeMap<String, Usage>,
-    bill: Bill,
     denials: Vec<Denial>,
 }
 
@@ -186,7 +184,6 @@ impl Host {
         for (model, usage) in session.usage_by_model() {
             *sums.by_model.entry(model.clone()).or_default() += *usage;
         }
-        sums.bill.join(session.bill());
         // What a built-in that only reads is refused is its nature, not work that was not done.
         let by_nature = agent.profile.is_held_to_reading();
         let denials = session.denials().into_iter().map(|denial| Denial {
@@ -249,11 +246,6 @@ impl Delegation {
     /// The parent's turn uses a model of its own, which nothing that outlives it may use (R315, R316).
     pub(crate) fn is_once(&self) -> bool {
         self.inner.host.as_ref().is_some_and(|host| host.once().is_some())
-    }
-
-    /// What ended local agents have cost.
-    pub fn agent_bill(&self) -> Bill {
-        self.inner.host.as_ref().map(|host| host.sums().bill).unwrap_or_default()
     }
 
     /// Whether the budget that the session shares with its children stops what runs.
