@@ -116,3 +116,29 @@ scripts:
     lines.sort_unstable();
     assert_eq!(lines, ["general-purpose\tgit push --force origin main", "main\techo fine"]);
 }
+
+/// R190, R205, R209, R244: the example of agents in the process of their parent says what it promises.
+#[test]
+fn the_agents_are_announced_steered_resumed_and_refused() {
+    if !has("jq") {
+        return;
+    }
+    let home = Home::new();
+    home.write("src/a.rs", "fn a() {}\n");
+    home.write("src/deep/b.rs", "fn b() {\n}\n\n");
+    let finished = example(&home, "agents.sh", &["."]);
+    assert_eq!(finished.code, 0, "{}{}", finished.stdout, finished.stderr);
+    assert_eq!(
+        finished.stdout,
+        "== an agent in the background, steered while it works\n\
+         The notice has come:\n\
+         2 files, 4 lines.\n\
+         The lines were asked for while it worked: Count the lines of those files as well.\n\
+         == after a restart: the same agent, from its stored session\n\
+         The same agent, run again:\n\
+         3 lines has the longest of them\n\
+         == an approval that nobody is there to give\n\
+         exit 3, denied: Write\n"
+    );
+    wait::until_true("nothing is left", || processes::of_home(&home.root()).is_empty());
+}
