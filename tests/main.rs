@@ -42,3 +42,4 @@ mod tools;
 mod trust;
 mod usage;
 mod web;
+mod worktrees;

@@ -69,6 +69,16 @@ impl Layout {
         self.root.join("projects").join(project).join("memory")
     }
 
+    /// The work tree of a child that has one of its own (R88).
+    pub fn worktree(&self, id: &JobId) -> PathBuf {
+        self.root.join("worktrees").join(id.as_str())
+    }
+
+    /// Held while work trees of one repository are added or removed.
+    pub fn worktree_lock(&self, repository: &str) -> PathBuf {
+        self.root.join("locks/worktrees").join(repository)
+    }
+
     /// Which user profiles are disabled, and model choices for built-in and plugin profiles (R68).
     pub fn agents_state(&self) -> PathBuf {
         self.root.join("v2/agents-state.json")

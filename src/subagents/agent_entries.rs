@@ -243,10 +243,14 @@ fn completed_event(agent: &LocalAgent, end: &LocalEnd) -> EventKind {
 pub(super) fn lost(metadata: &Metadata) -> LocalEnd {
     let started_at = metadata.resumed_at.unwrap_or(metadata.created_at);
     let now = clock::now();
+    let mut error = "the process that ran this agent ended before it did".to_owned();
+    if let Some(worktree) = metadata.worktree.as_ref().filter(|worktree| worktree.path.exists()) {
+        error.push_str(&format!("\n{}", worktree.report("nobody has looked at it since")));
+    }
     LocalEnd {
         cause: EndCause::KeeperVanished,
         text: String::new(),
-        error: Some("the process that ran this agent ended before it did".into()),
+        error: Some(error),
         partial: None,
         started_at,
         ended_at: now,
@@ -295,6 +299,7 @@ fn recorded(metadata: Metadata, folder: crate::config::layout::JobFolder) -> Age
         prompt: metadata.prompt,
         call_id: metadata.parent_tool_use_id,
         cwd: metadata.cwd,
+        worktree: metadata.worktree,
         folder,
         tools: metadata.tools,
         model: metadata.model.unwrap_or_else(metadata::unknown_model),

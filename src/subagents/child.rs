@@ -356,7 +356,7 @@ impl Nursery {
             toolbox = memory.guard(toolbox, &grant.memory_only);
             notes = tokio::task::spawn_blocking(move || memory.prompt()).await.ok();
         }
-        let prefix = self.prefix(&agent.profile, notes.as_deref(), model.name(), &toolbox);
+        let prefix = self.prefix(agent, notes.as_deref(), model.name(), &toolbox);
         let parts = SessionParts {
             id: agent.session.clone(),
             parent: Some(agent.parent.clone()),
@@ -460,9 +460,9 @@ impl Nursery {
     }
 
     /// Equal for siblings, byte by byte, and kept once.
-    fn prefix(&self, profile: &Profile, memory: Option<&str>, model: &str, toolbox: &ToolBox) -> Arc<Prefix> {
-        let facts = EnvironmentFacts { model: model.to_owned(), ..self.parts.facts.clone() };
-        let prefix = Prefix { tools: toolbox.declarations(), system: child_prompt(&profile.prompt, memory, &facts) };
+    fn prefix(&self, agent: &LocalAgent, memory: Option<&str>, model: &str, toolbox: &ToolBox) -> Arc<Prefix> {
+        let facts = EnvironmentFacts { model: model.to_owned(), cwd: agent.cwd.clone(), ..self.parts.facts.clone() };
+        let prefix = Prefix { tools: toolbox.declarations(), system: child_prompt(&agent.profile.prompt, memory, &facts) };
         let mut known = self.prefixes.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(same) = known.iter().find(|known| ***known == prefix) {
             return Arc::clone(same);

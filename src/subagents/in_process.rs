@@ -15,10 +15,11 @@ use super::local::{AgentRecord, AgentStatus, LocalAgent, LocalEnd};
 use super::metadata;
 use super::profiles::matching::MatchError;
 use super::profiles::model_choice::{ModelChoiceError, ModelOrigin};
-use super::profiles::profile::GENERAL_PURPOSE;
+use super::profiles::profile::{GENERAL_PURPOSE, Isolation};
 use super::profiles::tool_policy::ToolPolicyError;
 use super::profiles::{Catalog, Profile};
 use super::status::{EndCause, StoppedBy};
+use super::worktree::{Fate, Git, Worktree, WorktreeError};
 use crate::agent::Role;
 use crate::agent::event::{EventKind, InputSource, TurnCause, TurnEnd};
 use crate::agent::inbox::{Delivery, Inbox, Input};
@@ -77,6 +78,8 @@ pub enum AgentError {
         "Cannot start subagent: a scoped tool of profile '{profile}' cannot be held to its scope: {source}; correct `tools` in the profile"
     )]
     Scope { profile: String, source: RuleError },
+    #[error("Cannot start subagent: it has no work tree of its own, which its profile asks for: {0}")]
+    Worktree(#[from] WorktreeError),
     #[error("Cannot start subagent: {0}")]
     Session(#[from] SessionError),
     #[error("Cannot start subagent: {0}")]
@@ -108,6 +111,7 @@ impl AgentError {
             Self::Type(_) | Self::TypeRequired { .. } => "agent_unknown_type",
             Self::Tools(_)
             | Self::NoServers { .. }
+            | Self::Worktree(_)
             | Self::Model(_)
             | Self::Scope { .. }
             | Self::Session(_)
@@ -386,6 +390,10 @@ impl Delegation {
         warnings.extend(blueprint.warnings.iter().cloned());
         let id = JobId::new_local_agent();
         let starter = &self.inner.starter;
+        let worktree = match blueprint.profile.isolation {
+            Some(Isolation::Worktree) => Some(Worktree::create(&self.git(host), &starter.layout, &starter.cwd, &id).await?),
+            None => None,
+        };
         let agent = LocalAgent::new(
             AgentRecord {
                 folder: starter.layout.job(&starter.session, &id),
@@ -395,7 +403,8 @@ impl Delegation {
                 description: call.description,
                 prompt: call.prompt.clone(),
                 call_id: call.call_id,
-                cwd: starter.cwd.clone(),
+                cwd: worktree.as_ref().map_or_else(|| starter.cwd.clone(), |worktree| worktree.cwd(&starter.cwd)),
+                worktree,
                 tools: blueprint.grant.tools.clone(),
                 model: blueprint.choice.selection.clone(),
                 model_origin: origin_name(blueprint.choice.origin),
@@ -423,12 +432,20 @@ impl Delegation {
                 registry.forget(&agent.id);
                 // A folder that stays is only one more for the retention.
                 let _ = std::fs::remove_dir_all(agent.folder.path());
+                if let Some(worktree) = &agent.worktree {
+                    // Nobody worked in it; should it stay all the same, git lists it.
+                    let _ = worktree.settle(&self.git(host), false).await;
+                }
                 return Err(error);
             }
         };
         let input = Input::new(InputSource::Subagent, call.prompt);
         self.set_going(host, &agent, Launch { child, input, link: (!background).then_some(link) }).await;
         Ok(agent)
+    }
+
+    fn git<'d>(&'d self, host: &Host) -> Git<'d> {
+        Git { delegation: self, rights: host.nursery.parts.policy.shell_rights() }
     }
 
     /// One more run of an ended agent, in the background, from its stored session (R209, R214): same id, session, profile,
@@ -448,6 +465,9 @@ impl Delegation {
         registry.add_agent(agent);
         self.answer_requests();
         let opened = async {
+            if let Some(worktree) = &agent.worktree {
+                worktree.restore(&self.git(&host)).await?;
+            }
             metadata::create(agent, &self.inner.starter.cwd)?;
             host.nursery.open(self, agent, &grant, model, Added { memory, skills: Vec::new() }, true).await
         };
@@ -529,7 +549,13 @@ impl Delegation {
             Some(_) => {
                 self.inner.registry.agent_changed(&agent);
                 let ran = self.run_to_the_end(&agent, &mut session, &inbox, input, link.as_ref()).await;
-                self.with_shells(&agent, &shells, ran).await
+                let (mut end, left_running) = self.with_shells(&agent, &shells, ran).await;
+                if let Some(worktree) = &agent.worktree
+                    && let Fate::Kept(why) = worktree.settle(&self.git(&host), left_running).await
+                {
+                    end.text = format!("{}\n\n{}", end.text, worktree.report(&why)).trim().to_owned();
+                }
+                end
             }
         };
         inbox.close();
@@ -613,13 +639,14 @@ impl Delegation {
     }
 
     /// R123: what a finished child left running goes over to its parent, named in the report; a cancelled child's shells end.
-    async fn with_shells(&self, agent: &LocalAgent, shells: &Delegation, mut end: LocalEnd) -> LocalEnd {
+    /// Says too whether something was left running.
+    async fn with_shells(&self, agent: &LocalAgent, shells: &Delegation, mut end: LocalEnd) -> (LocalEnd, bool) {
         if shells.running().is_empty() {
-            return end;
+            return (end, false);
         }
         if !matches!(end.cause, EndCause::Finished | EndCause::FinishedPartial) {
             shells.stop_all(agent.stopped_by().unwrap_or(Requester::Limit)).await;
-            return end;
+            return (end, false);
         }
         let handed = self.inner.registry.adopt(&shells.inner.registry).await;
         if !handed.is_empty() {
@@ -639,7 +666,7 @@ impl Delegation {
                 lines.join("\n")
             ));
         }
-        end
+        (end, !handed.is_empty())
     }
 
     /// Files, then registry, events and notice, in this order (R251).

@@ -14,6 +14,7 @@ use tokio_util::sync::CancellationToken;
 use super::profiles::Profile;
 use super::profiles::model_choice::ModelSelection;
 use super::status::EndCause;
+use super::worktree::Worktree;
 use crate::agent::event::{SubagentOrigin, SubagentTotals};
 use crate::agent::inbox::Inbox;
 use crate::clock;
@@ -37,6 +38,8 @@ pub struct LocalAgent {
     /// The parent's call that started it.
     pub call_id: Option<String>,
     pub cwd: PathBuf,
+    /// Its own work tree, in which `cwd` lies then (R88).
+    pub worktree: Option<Worktree>,
     pub folder: JobFolder,
     /// What the child may use, by name.
     pub tools: Vec<String>,
@@ -59,6 +62,8 @@ pub(crate) struct AgentRecord {
     pub prompt: String,
     pub call_id: Option<String>,
     pub cwd: PathBuf,
+    /// Its own work tree, in which `cwd` lies then (R88).
+    pub worktree: Option<Worktree>,
     pub folder: JobFolder,
     pub tools: Vec<String>,
     pub model: ModelSelection,
@@ -149,6 +154,7 @@ impl LocalAgent {
             prompt,
             call_id,
             cwd,
+            worktree,
             folder,
             tools,
             model,
@@ -166,6 +172,7 @@ impl LocalAgent {
             prompt,
             call_id,
             cwd,
+            worktree,
             folder,
             tools,
             model,

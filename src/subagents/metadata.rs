@@ -12,6 +12,7 @@ use super::local::{LocalAgent, LocalEnd};
 use super::profiles::Profile;
 use super::profiles::model_choice::ModelSelection;
 use super::status::EndCause;
+use super::worktree::Worktree;
 use crate::clock;
 use crate::config::layout::JobFolder;
 use crate::files::{self, FileError, Sync};
@@ -55,6 +56,9 @@ pub struct Metadata {
     /// How reading only is enforced, for the built-in Explore and Plan (R47).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub read_only_enforcement: Option<String>,
+    /// Its own work tree; stays here also when the tree was removed (R88).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub worktree: Option<Worktree>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub warnings: Vec<String>,
     pub run: u32,
@@ -139,6 +143,7 @@ impl Metadata {
             model: (agent.model_origin != ONE_OFF).then(|| agent.model.clone()),
             model_origin: agent.model_origin.clone(),
             read_only_enforcement: agent.profile.is_held_to_reading().then(read_only_enforcement),
+            worktree: agent.worktree.clone(),
             warnings: agent.warnings.clone(),
             run: agent.run(),
             resumed_at: (agent.run() > 1).then(|| agent.started_at()),

@@ -31,6 +31,7 @@ pub mod sweep;
 pub mod tend;
 mod turns;
 pub mod uplink;
+pub mod worktree;
 
 pub use crate::supervisor::launch::KEEP_ARGUMENT;
 pub use crate::supervisor::record::Requester;

@@ -373,7 +373,6 @@ impl Reader {
     fn isolation(&mut self) -> Option<Isolation> {
         let word = self.word(Field::Isolation)?;
         if word.eq_ignore_ascii_case("worktree") {
-            self.not_supported(Field::Isolation, "the child works in the parent's working directory");
             return Some(Isolation::Worktree);
         }
         if !word.eq_ignore_ascii_case("none") {
@@ -935,7 +934,7 @@ mod tests {
     #[test]
     fn what_is_not_supported_is_told_and_kept() {
         let parsed = parse_at(Level::User, "isolation: worktree\ninitialPrompt: go\neffort: high\nhooks: {Stop: []}");
-        assert_eq!(codes(&parsed), [(Code::NotSupported, Some(4)), (Code::NotSupported, Some(5))]);
+        assert_eq!(codes(&parsed), [(Code::NotSupported, Some(5))]);
         let profile = parsed.profile.unwrap();
         assert!(profile.hooks.is_some());
         let wrong = parse_at(Level::User, "hooks: {Stopp: [], Stop: [{matcher: 'a(', hooks: [{command: x}]}]}");
