@@ -560,6 +560,7 @@ pub(crate) mod tests {
             prompt: String::new(),
             call_id: Some(format!("call_{description}")),
             cwd: "/w".into(),
+            worktree: None,
             folder: JobFolder::new("/w/job".into()),
             tools: Vec::new(),
             model: ModelSelection { provider: "test".into(), model: "m".into(), level: None },

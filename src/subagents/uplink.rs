@@ -171,6 +171,7 @@ mod tests {
             prompt: "p".into(),
             call_id: None,
             cwd: "/".into(),
+            worktree: None,
             tools: Vec::new(),
             model: unknown_model(),
             model_origin: "profile".into(),
