@@ -315,6 +315,18 @@ fn a_kernel_without_landlock_is_said_aloud() {
     let plan = old(&["--permission-mode", "plan"]);
     assert_eq!((plan.code, json(&plan)["sandbox"]["landlock"].clone()), (0, Value::Null), "{plan:?}");
     assert_eq!(plan.stderr.matches("only the analysis of each command holds them").count(), 1, "{plan:?}");
+    home.write(
+        "s.json",
+        r#"{"version": 1, "scripts": [{"match": "^look", "turns": [{"text": "seen"}]},
+            {"turns": [{"calls": [
+                {"name": "Agent", "input": {"description": "d", "prompt": "look", "subagent_type": "Explore"}},
+                {"name": "Agent", "input": {"description": "d", "prompt": "look", "subagent_type": "Explore"}}]}, {"text": "done"}]}]}"#,
+    );
+    let explored = old(&[]);
+    assert_eq!(explored.stderr.matches("only the analysis of each command holds them").count(), 1, "{explored:?}");
+    let metadata = find(&home.root().join("cli/agents"), "metadata.json").unwrap();
+    let metadata: Value = serde_json::from_slice(&std::fs::read(metadata).unwrap()).unwrap();
+    assert_eq!(metadata["readOnlyEnforcement"], "command analysis");
     let workspace = old(&["--sandbox", "workspace"]);
     assert_eq!(workspace.stderr.matches("this system has no sandbox for commands").count(), 1, "{workspace:?}");
     let required = old(&["--sandbox", "workspace", "--sandbox-required"]);

@@ -13,8 +13,9 @@ use zapmyco::config::layout::JobFolder;
 use zapmyco::ids::{JobId, JobKind, SessionId};
 use zapmyco::store::JobRow;
 use zapmyco::subagents::Requester;
+use zapmyco::supervisor::confine::kernel;
 use zapmyco::supervisor::launch::Order;
-use zapmyco::supervisor::plan::{LaunchPlan, OnOwnerDeath, OutputCaps, PLAN_VERSION, Program};
+use zapmyco::supervisor::plan::{Confinement, LaunchPlan, OnOwnerDeath, OutputCaps, PLAN_VERSION, Program, RefusedCalls};
 
 use crate::agent::{launcher, parent, runtime, until};
 use crate::server::{Answer, Server};
@@ -35,6 +36,7 @@ pub fn spawn(bench: &Bench, table: &mut Table) {
         time
     });
     table.row("spawn acknowledged, supervisor alone", 10.0, "ms", times.collect());
+    confined_spawn(bench, table);
 
     let server = Server::start(|_| Answer::text("never", Duration::from_secs(3600)));
     let times = runtime.block_on(async {
@@ -49,6 +51,31 @@ pub fn spawn(bench: &Bench, table: &mut Table) {
         times
     });
     table.row("spawn of a subagent acknowledged", 10.0, "ms", times);
+}
+
+/// What a shell that only reads costs more than any other: pairs of starts, one after the other.
+fn confined_spawn(bench: &Bench, table: &mut Table) {
+    if !kernel().confines() {
+        return;
+    }
+    let home = Bench::home();
+    let (launcher, runtime) = (launcher(bench), runtime());
+    let start = |id: String, confinement: Option<Confinement>| {
+        let mut order = order(home.path(), &id, "exec sleep 100");
+        order.plan.temporary_below = confinement.is_some().then(|| home.path().to_owned());
+        order.plan.confinement = confinement;
+        let since = Instant::now();
+        let kept = launcher.launch(order).unwrap();
+        let time = milliseconds(since.elapsed());
+        runtime.block_on(kept.stop(Requester::Person)).unwrap();
+        time
+    };
+    let times = (0..bench.rounds(100)).map(|round| {
+        let reading = Confinement { writable: Vec::new(), calls: RefusedCalls::Everything, network: false, mounts: None };
+        let free = start(format!("free{round}"), None);
+        start(format!("held{round}"), Some(reading)) - free
+    });
+    table.row("the same confined to reading, more than free", 1.0, "ms", times.collect());
 }
 
 pub fn end_seen(bench: &Bench, table: &mut Table) {

@@ -123,6 +123,8 @@ pub(crate) struct Nursery {
     tools: OnceLock<Vec<ParentTool>>,
     /// Prefixes in use: siblings share theirs.
     prefixes: Mutex<Vec<Arc<Prefix>>>,
+    /// That the kernel holds no commands was said.
+    warned: OnceLock<()>,
 }
 
 /// Prefixes remembered; more profiles than that are rarely used at once.
@@ -147,7 +149,7 @@ pub(crate) struct Added {
 
 impl Nursery {
     pub(crate) fn new(parts: LocalParts) -> Self {
-        Self { parts, tools: OnceLock::new(), prefixes: Mutex::default() }
+        Self { parts, tools: OnceLock::new(), prefixes: Mutex::default(), warned: OnceLock::new() }
     }
 
     /// The catalog as the files are now; read aside, since it may be large.
@@ -167,13 +169,23 @@ impl Nursery {
         let grant = self.grant(delegation, &profile)?;
         let (choice, model) = self.model(catalog, &profile, once)?;
         let mut warnings: Vec<String> = profile.withheld.iter().chain(&grant.warnings).cloned().collect();
-        if profile.is_held_to_reading() || profile.permission_mode == Some(ChildMode::Plan) {
-            warnings.extend(self.parts.policy.sandbox().warning(true));
-        }
+        warnings.extend(self.held_by_analysis(&profile));
         Ok(Blueprint { profile, grant, choice, model, warnings })
     }
 
     /// From what the parent has now, servers included (R93).
+    /// What holds the commands of a child that only reads, where the kernel does not.
+    fn held_by_analysis(&self, profile: &Profile) -> Option<String> {
+        let reads_only = profile.is_held_to_reading() || profile.permission_mode == Some(ChildMode::Plan);
+        self.parts.policy.sandbox().warning(true).filter(|_| reads_only)
+    }
+
+    /// The same for a person, who is told once; with a parent that only reads the session has begun with it.
+    pub(crate) fn first_held_by_analysis(&self, profile: &Profile) -> Option<String> {
+        let warning = self.held_by_analysis(profile).filter(|_| self.parts.policy.mode() != Mode::Plan)?;
+        self.warned.set(()).ok().map(|()| warning)
+    }
+
     pub(crate) fn grant(&self, delegation: &Delegation, profile: &Profile) -> Result<ToolGrant, AgentError> {
         let mut parent = self.tools(delegation).to_vec();
         let mut connected: Vec<String> = Vec::new();

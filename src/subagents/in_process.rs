@@ -388,6 +388,9 @@ impl Delegation {
         let (skills, about_skills) = host.nursery.skills(&blueprint.profile, &blueprint.grant).await;
         warnings.extend(about_skills);
         warnings.extend(blueprint.warnings.iter().cloned());
+        if let Some(warning) = host.nursery.first_held_by_analysis(&blueprint.profile) {
+            self.inner.registry.notice(warning);
+        }
         let id = JobId::new_local_agent();
         let starter = &self.inner.starter;
         let worktree = match blueprint.profile.isolation {

@@ -329,7 +329,7 @@ const SYSTEM: &[i64] = &[
 const FILE_STATE: &[i64] = &[
     libc::SYS_fchmod,
     libc::SYS_fchmodat,
-    libc::SYS_fchmodat2,
+    FCHMODAT2,
     libc::SYS_fchown,
     libc::SYS_fchownat,
     libc::SYS_utimensat,
@@ -397,7 +397,8 @@ const OTHERS: &[i64] = &[
     libc::SYS_userfaultfd,
 ];
 
-// Too new for the library's list.
+// Too new for the library's list of every architecture.
+const FCHMODAT2: i64 = 452;
 const SETXATTRAT: i64 = 463;
 const REMOVEXATTRAT: i64 = 466;
 const OPEN_TREE_ATTR: i64 = 467;
