@@ -484,6 +484,7 @@ impl Work {
 
     /// What the project's files ask for without effect. What waits for trust is one line: the command that shows it.
     fn say_ignored(&self) {
+        self.app.notices.iter().for_each(|notice| report::print_notice(notice));
         let told = self.app.settings.ignored().iter().filter(|diagnostic| diagnostic.reason != Refused::Untrusted);
         told.for_each(|diagnostic| report::print_notice(&diagnostic.to_string()));
         if self.role == Role::Main

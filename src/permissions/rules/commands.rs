@@ -1,7 +1,7 @@
 //! Rules for commands held against a line that was read: what matches, and what may match once it runs (R282).
 
 use super::{Found, Specifier, begins_with, wildcard_matches};
-use crate::permissions::shell_command::{ANY, Line, Part, joined_loosely, loose_fragments, program_name, rough_fragments};
+use crate::permissions::shell_command::{ANY, Line, Part, joined_loosely, loose_fragments, program_name};
 
 /// Of a command that is not known whole, as much is held against a rule; the rest counts as unknown.
 const LOOSE_CHARS_MAX: usize = 1000;
@@ -22,10 +22,10 @@ impl Specifier {
                 None => {}
             }
         }
-        let in_any = |fragments: Vec<String>| fragments.iter().any(|fragment| self.may_match(fragment));
-        let in_text = line.unreadable.is_some() && in_any(loose_fragments(text));
+        let in_any = |fragments: &[String]| fragments.iter().any(|fragment| self.may_match(fragment));
+        let in_text = line.unreadable.is_some() && in_any(&loose_fragments(text));
         // a dollar in another language is none of the shell's
-        if in_text || line.loose.iter().any(|code| in_any(rough_fragments(code))) {
+        if in_text || in_any(line.loose_pieces()) {
             return found(None, false);
         }
         possible.and_then(|at| found(Some(at), false))

@@ -18,6 +18,8 @@ pub use words::{ANY, Word};
 pub(crate) use net::loose_fragments;
 pub(crate) use words::{joined_loosely, program_name};
 
+use std::cell::OnceCell;
+
 use crate::permissions::decide::is_harmless_variable;
 use crate::permissions::read_only;
 
@@ -32,6 +34,8 @@ pub struct Line {
     pub not_plain: Option<NotPlain>,
     /// Text that may become commands although it is no shell code where it stands: code for interpreters, quoted substitutions.
     pub(crate) loose: Vec<String>,
+    /// What of it is held against rules, cut once for all of them.
+    loose_pieces: OnceCell<Vec<String>>,
 }
 
 /// One command, or what could be seen of it.
@@ -115,6 +119,11 @@ impl Line {
     /// Reads a line as bash would. Never fails: what is not understood is said in the result.
     pub fn read(line: &str) -> Self {
         grammar::read(line)
+    }
+
+    /// The pieces of loose text that may be commands.
+    pub(crate) fn loose_pieces(&self) -> &[String] {
+        self.loose_pieces.get_or_init(|| self.loose.iter().flat_map(|text| rough_fragments(text)).collect())
     }
 
     /// Whether every command of the line only reads.
