@@ -824,3 +824,29 @@ fn a_doubt_is_denied_and_named() {
         assert!(got.starts_with(reason), "{line}: {got}");
     }
 }
+
+/// R75: every command of a line must lie in the scope, those that others start included; a match is no approval.
+#[test]
+fn a_scope_holds_for_every_command_of_a_line() {
+    let home = Home::new();
+    let scopes = ["Bash(git:*)", "Bash(npx eslint:*)"].map(|rule| Rule::parse(rule).unwrap()).to_vec();
+    let policy = policy(Mode::Yolo, &[], &home.project()).only_matching("Bash", scopes);
+    for line in
+        ["git log", "git log; git show", "(git log)", "timeout 5 git log", "sh -c 'git log'", "npx eslint src", "CI=1 git log 2>/dev/null"]
+    {
+        assert_eq!(word(&run(&policy, line)), "allow", "{line}");
+    }
+    for line in [
+        "ls",
+        "git log; ls",
+        "git log $(ls)",
+        "git log > f",
+        "git -c core.pager=ls log",
+        "PATH=. git log",
+        "$X",
+        "npx other",
+        "coproc git log",
+    ] {
+        assert_eq!(word(&run(&policy, line)), "deny", "{line}");
+    }
+}

@@ -62,7 +62,15 @@ enum Open<'a> {
 
 /// Whether every command of a line lies in the scopes that an agent is held to (R75).
 pub(super) fn lies_in_scope(line: &Line, scopes: &[CompiledRule]) -> bool {
-    let is_covered = |part: &Part| scopes.iter().any(|rule| rule.covers_command(&part.text));
+    let is_named = |part: &Part| part.program().is_some() && scopes.iter().any(|rule| rule.covers_command(part.bare_text()));
+    let is_covered = |part: &Part| {
+        let is_guess = part.carrier.as_ref().is_some_and(|carrier| carrier.holds == Holds::DenyOnly);
+        let reaches = |carrier: &Carrier| {
+            let starter = line.parts.get(carrier.part);
+            starter.is_some_and(|starter| scopes.iter().any(|rule| rule.covers_command(&starter.text) && rule.reaches(&carrier.head)))
+        };
+        is_guess || part.carries == Carries::Wraps || is_named(part) || part.carrier.as_ref().is_some_and(reaches)
+    };
     let writes = line.redirects.iter().any(|redirect| redirect.writes && !is_null_like(redirect));
     line.unreadable.is_none() && !writes && !line.parts.is_empty() && line.parts.iter().all(is_covered)
 }
