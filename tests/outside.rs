@@ -222,6 +222,7 @@ fn what_could_not_be_saved_is_saved_when_there_is_room() {
 /// fault S6, R380: run and keepers die hard at one moment; what their payloads started lives on, and `jobs sweep` finds it by
 /// its marker, ends it, names it, and proves that nothing is left.
 #[test]
+#[cfg_attr(zapmyco_portable, ignore = "a dead keeper's processes in other sessions are found by their marker, which only Linux shows")]
 fn a_sweep_ends_what_dead_keepers_left_behind() {
     let home = Home::new();
     let provider = Provider::with(|request| match (request.task().as_str(), request.turn()) {

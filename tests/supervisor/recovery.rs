@@ -57,6 +57,7 @@ fn twenty_jobs_of_a_dead_agent_leave_twenty_records_and_no_process() {
 
 /// fault A1, fault A4: what breeds faster than it is found, and nobody is left whose child it would become
 #[test]
+#[cfg_attr(zapmyco_portable, ignore = "processes of a dead keeper in other sessions are found by their marker, which only Linux shows")]
 fn a_chain_whose_keeper_died_is_swept() {
     if std::process::Command::new("python3").arg("-V").output().is_err() {
         eprintln!("SKIPPED: there is no python3 here");
@@ -127,6 +128,7 @@ fn a_dropped_handle_stops_an_attached_job() {
 
 /// fault S6, fault M7, R380
 #[test]
+#[cfg_attr(zapmyco_portable, ignore = "processes of a dead keeper in other sessions are found by their marker, which only Linux shows")]
 fn a_killed_keeper_is_lost_and_its_tree_swept() {
     let yard = Yard::new();
     for owned in [true, false] {
