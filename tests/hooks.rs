@@ -161,6 +161,8 @@ fn an_allow_overrides_no_rule() {
     let hooked = Hooked::one("PreToolUse", "Bash", &decides("allow"));
     assert_eq!(hooked.calls(&bash("touch a"), &[]).code, 0);
     assert!(hooked.home.project().join("a").exists());
+    assert_eq!(hooked.calls(&bash("touch c"), &["--permission-mode", "dontAsk"]).code, 0);
+    assert!(hooked.home.project().join("c").exists());
     for (arguments, text) in [(vec!["--disallowedTools", "Bash(touch:*)"], "was denied"), (vec!["--permission-mode", "plan"], "was denied")]
     {
         let finished = hooked.calls(&bash("touch b"), &arguments);

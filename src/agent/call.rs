@@ -259,7 +259,9 @@ impl Wish<'_> {
         let policy = &self.around.policy;
         let verdict = policy.decide(&self.called(), effect);
         match (&verdict, Rule::parse(self.name())) {
-            (Verdict::Ask { .. }, Ok(rule)) if self.hooks.allows => policy.trial(&[rule]).decide(&self.called(), effect),
+            (Verdict::Ask { .. } | Verdict::Deny { .. }, Ok(rule)) if self.hooks.allows => {
+                policy.trial(&[rule]).decide(&self.called(), effect)
+            }
             _ => verdict,
         }
     }

@@ -85,21 +85,28 @@ pub fn named_by(action: &Action, project: &Path, cwd: &Path) -> Vec<PathBuf> {
             (first, after_interpreter) = (true, false);
             continue;
         };
-        let runs = first || after_interpreter;
         let name = word.rsplit('/').next().unwrap_or_default();
-        let is_assignment = first && word.contains('=') && !word.starts_with('/');
-        after_interpreter = INTERPRETERS.contains(&name) || (after_interpreter && word.starts_with('-'));
-        first &= is_assignment;
+        let is_assignment = first && word.split_once('=').is_some_and(|(name, _)| is_variable(name));
+        let stands_first = first && !is_assignment;
+        let is_given = after_interpreter;
+        // A lone dot is a folder everywhere but at the beginning.
+        let interprets = INTERPRETERS.contains(&name) && (stands_first || !matches!(name, "." | "source"));
+        after_interpreter = interprets || (is_given && word.starts_with('-'));
+        first = is_assignment;
         let path = normal(&cwd.join(word.strip_prefix("./").unwrap_or(&word)));
         let Ok(metadata) = path.metadata() else { continue };
         let is_below = path.starts_with(project) || path.starts_with(cwd);
         // A plain word that stands first is a program of the system, whatever file of the project has its name.
-        let is_named = word.contains('/') || !runs || after_interpreter || !first;
-        if metadata.is_file() && is_below && is_named && (runs || is_script(&path, &metadata)) && !found.contains(&path) {
+        let is_run = is_given || if stands_first { word.contains('/') } else { is_script(&path, &metadata) };
+        if metadata.is_file() && is_below && is_run && !found.contains(&path) {
             found.push(path);
         }
     }
     found
+}
+
+fn is_variable(name: &str) -> bool {
+    !name.is_empty() && name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_')
 }
 
 fn is_script(path: &Path, metadata: &Metadata) -> bool {
