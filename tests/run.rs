@@ -585,7 +585,7 @@ fn a_child_has_the_rights_of_its_parent() {
         ("child", 0) => Answer::call("w", "Write", json!({"file_path": "written", "content": "x"})).and_call(
             "b",
             "Bash",
-            json!({"command": "touch touched"}),
+            json!({"command": "git init -q touched"}),
         ),
         ("child", _) => Answer::text("done"),
         (_, 0) => Answer::call("s", "subagent", json!({"action": "spawn", "task": "child"})),

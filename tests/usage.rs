@@ -136,7 +136,7 @@ fn closed_sets_are_completed() {
     assert!(help.contains("acceptEdits") && help.contains("reading only"), "{help}");
     let wrong = home.run(&["run", "--permission-mode", "acceptedit", "hi"]);
     assert_eq!(wrong.code, 2);
-    assert!(wrong.stderr.contains("[possible values: plan, default, acceptEdits, yolo]"), "{}", wrong.stderr);
+    assert!(wrong.stderr.contains("[possible values: plan, dontAsk, default, auto, acceptEdits, yolo]"), "{}", wrong.stderr);
     for alias in ["read-only", "bypassPermissions", "accept-edits", "build"] {
         home.write("a.yaml", "version: 1\nscripts:\n  - match: \".\"\n    turns: [{text: done}]\n");
         assert_eq!(home.run(&["run", "--permission-mode", alias, "--model", "script:a.yaml", "hi"]).code, 0, "{alias}");

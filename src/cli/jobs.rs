@@ -417,7 +417,7 @@ fn swept(report: &SweepReport) -> String {
     let mut lines = Vec::new();
     lines.extend(report.settled.iter().map(|id| {
         let who = if id.kind() == JobKind::LocalAgent { "process" } else { "keeper" };
-        format!("settled: {id}, whose {who} had died without a record")
+        format!("settled: {id} is lost; its {who} had died without a record")
     }));
     lines.extend(report.ended.iter().map(|process| format!("ended: PID {} ({})", process.pid, one_line(&process.command, 80))));
     lines.extend(report.removed.iter().map(|path| format!("removed: {} (never started)", path.display())));
