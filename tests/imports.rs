@@ -223,6 +223,7 @@ fn tree(root: &Path) -> String {
         "cli",
         "agent",
         "subagents",
+        "mcp",
         "skills",
         "supervisor",
         "models",
