@@ -33,6 +33,10 @@ impl AtTerminal {
     pub fn start(command: &Command) -> Self {
         let size = Winsize { ws_row: 50, ws_col: 100, ws_xpixel: 0, ws_ypixel: 0 };
         let pty = openpty(Some(&size), None).unwrap();
+        // A program that held its own terminal open would outlive a failed test.
+        for side in [&pty.master, &pty.slave] {
+            rustix::io::fcntl_setfd(side, rustix::io::FdFlags::CLOEXEC).unwrap();
+        }
         let side = |fd: &OwnedFd| Stdio::from(fd.try_clone().unwrap());
         // `setsid --ctty` makes the terminal the controlling one, which a plain spawn cannot.
         let mut started = Command::new("setsid");
