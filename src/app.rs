@@ -7,6 +7,7 @@ mod costs;
 pub mod explain;
 mod git;
 mod hooks;
+pub mod keys;
 pub mod model;
 pub mod rules;
 pub mod sections;
@@ -25,6 +26,7 @@ use crate::permissions::Mode;
 use crate::permissions::rules::{RuleError, RuleSet};
 use crate::permissions::sandbox::{Sandbox, SandboxError, SandboxSettings};
 use crate::permissions::trust::{Trust, TrustError};
+use crate::secrets::Secrets;
 use crate::store::{Store, StoreError};
 use crate::subagents::handover::Handover;
 
@@ -59,6 +61,8 @@ pub struct App {
     pub trust: Trust,
     /// Why the record of trust could not be used; nothing is trusted then.
     pub trust_problem: Option<TrustError>,
+    /// The values of all configured keys: kept out of everything that is stored.
+    pub secrets: Secrets,
 }
 
 /// Why the parts could not be put together.
@@ -112,6 +116,7 @@ impl App {
         let rules::Rules { set: rules, places: rule_places, notices } =
             rules::rules(&settings, &flags.allow, &flags.deny, handover.as_ref())?;
         let limits = Arc::new(settings.limits().clone());
+        let secrets = keys::all(&settings, &layout, &environment, handover.as_ref())?;
         Ok(Self {
             environment,
             layout,
@@ -125,6 +130,7 @@ impl App {
             agents: flags.agents,
             trust,
             trust_problem,
+            secrets,
         })
     }
 
@@ -154,7 +160,7 @@ impl App {
     /// Opens the database, making the storage root if it is missing.
     pub fn open_store(&self) -> Result<Store, AppError> {
         self.create_root()?;
-        Ok(Store::open(&self.layout.database())?)
+        Ok(Store::open(&self.layout.database())?.hiding(&self.secrets))
     }
 
     pub(crate) fn create_root(&self) -> Result<(), FileError> {

@@ -7,6 +7,7 @@ pub mod files;
 mod footprint;
 pub mod frontmatter;
 pub mod ids;
+pub mod secrets;
 mod spelling;
 
 pub mod config;

@@ -31,6 +31,7 @@ mod rights;
 mod run;
 mod sandbox;
 mod scripts;
+mod secrets;
 mod sessions;
 mod shells;
 mod skills;

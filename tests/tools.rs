@@ -674,8 +674,11 @@ fn the_toolset_follows_role_and_rules() {
     let names = |role: Role, deny: &[&str]| {
         let rules = RuleSet { deny: deny.iter().map(|rule| Rule::parse(rule).unwrap()).collect(), ..RuleSet::default() };
         let policy = Arc::new(Policy::new(Mode::Default, rules, "/work".into()));
-        let session =
-            SessionTools { shells: vec![Arc::new(Named::new("Bash"))], delegation: vec![Arc::new(Named::new("subagent"))], web: vec![] };
+        let session = SessionTools {
+            shells: vec![Arc::new(Named::new("Bash"))],
+            delegation: vec![Arc::new(Named::new("subagent"))],
+            ..SessionTools::default()
+        };
         build(role, session, &policy).names()
     };
     assert_eq!(names(Role::Main, &[]), ["AskUserQuestion", "Bash", "Edit", "Glob", "Grep", "Read", "TodoWrite", "Write", "subagent"]);

@@ -4,13 +4,14 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use crate::app::App;
 use crate::app::model::ChosenModel;
+use crate::app::{App, keys};
 use crate::config::{Environment, Layout, Limits, SettingsError};
 use crate::models::Model;
 use crate::models::catalog::{self, Choice, ProviderSettings, Selection};
 use crate::models::record::{RecordContext, Recorder, recording};
 use crate::models::remote;
+use crate::secrets::Secrets;
 use crate::skills::{self, Library};
 use crate::subagents::child::ChildModels;
 use crate::subagents::profiles::model_choice::{AgentSettings, ModelChoiceError, ModelSelection, Reason};
@@ -46,7 +47,8 @@ impl App {
 
     pub(super) fn child_models(&self, chosen: &ChosenModel) -> Result<Opener, SettingsError> {
         Ok(Opener {
-            providers: self.settings.section("providers")?.unwrap_or_default(),
+            providers: keys::providers(&self.settings, &self.layout)?,
+            secrets: self.secrets.clone(),
             base_url: self.settings.section("base_url")?,
             parent: selection_of(chosen),
             // A script or a recording answers under any level.
@@ -78,6 +80,7 @@ pub(super) struct Opener {
     limits: Arc<Limits>,
     record: Option<PathBuf>,
     cwd: PathBuf,
+    secrets: Secrets,
 }
 
 impl ChildModels for Opener {
@@ -111,6 +114,7 @@ impl ChildModels for Opener {
             Some(key) => context.hiding(key),
             None => context,
         };
+        let context = self.secrets.values().into_iter().fold(context, RecordContext::hiding);
         Ok(recording(model, Recorder::join(path, context)))
     }
 }

@@ -8,7 +8,7 @@ use std::time::Duration;
 use secrecy::SecretString;
 use serde_json::{Value, json};
 
-use crate::app::App;
+use crate::app::{App, keys};
 use crate::config::{Environment, SettingsError};
 use crate::files::any_path;
 use crate::models::Model;
@@ -101,14 +101,14 @@ impl App {
             why: base.why,
             for_children: base.for_children,
             record,
-            key_variables: catalog::key_variables(&self.providers()?),
+            key_variables: keys::hidden_variables(&self.settings, &self.providers()?)?,
             reasoning: base.reasoning,
             is_remote: base.is_remote,
         })
     }
 
     fn providers(&self) -> Result<BTreeMap<String, ProviderSettings>, SettingsError> {
-        Ok(self.settings.section("providers")?.unwrap_or_default())
+        keys::providers(&self.settings, &self.layout)
     }
 
     /// The model of a single turn (R314): by its flags and the providers of the settings. Its key variable is left out of
@@ -247,10 +247,11 @@ impl App {
 
     fn record_context(&self, secret: Option<SecretString>) -> RecordContext {
         let context = RecordContext::new(self.layout.root(), self.cwd.clone());
-        match secret {
+        let context = match secret {
             Some(secret) => context.hiding(secret),
             None => context,
-        }
+        };
+        self.secrets.values().into_iter().fold(context, RecordContext::hiding)
     }
 }
 

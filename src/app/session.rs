@@ -26,6 +26,7 @@ use crate::permissions::approval::Approver;
 use crate::permissions::decide::Policy;
 use crate::permissions::sandbox::{SandboxReport, SandboxScope};
 use crate::permissions::{Granted, Mode};
+use crate::secrets::Secrets;
 use crate::skills::{Library, View};
 use crate::store::{SessionRow, Store};
 use crate::subagents::child::{ChildTools, LocalParts, MEMORY_CONTEXT, skills_message};
@@ -148,7 +149,7 @@ impl App {
         let costs = self.costs(chosen)?;
         let shelf = self.shelf(request.role, &mut notices)?;
         context.extend(shelf.as_ref().map(|shelf| skills_message(&shelf.list)));
-        let launcher = Launcher::new(Program::Own);
+        let launcher = Launcher::new(Program::Own).hiding(&self.secrets);
         let hooks = self.session_hooks(&id, request.role, chosen, &launcher, &policy, &mut notices);
         let local = match request.role {
             Role::Main => {
@@ -161,7 +162,8 @@ impl App {
         let delegation = Delegation::new(DelegationParts { local, launcher, budget: Some(Arc::clone(&costs.budget)), ..parts });
         let mut tools = session_tools(request.role, &delegation, &policy);
         tools.shells.extend(shelf.map(|shelf| shelf.tool()));
-        tools.web = self.web()?.tools(&policy);
+        tools.web = self.web(chosen, costs.budget.clone())?.tools(&policy);
+        tools.secrets = self.secrets.clone();
         let mut agents = Vec::new();
         if request.role == Role::Main {
             let profiles = delegation.profiles().await?;
@@ -274,7 +276,7 @@ impl App {
         policy: &Policy,
     ) -> DelegationParts {
         DelegationParts {
-            launcher: Launcher::new(Program::Own),
+            launcher: Launcher::new(Program::Own).hiding(&self.secrets),
             child_program: Program::Own,
             store: Some(store.clone()),
             layout: self.layout.clone(),
@@ -302,7 +304,7 @@ impl App {
         costs: &Costs,
     ) -> Result<LocalParts, OpenError> {
         let library = shelf.map(|shelf| shelf.library.clone());
-        let web = self.web()?;
+        let (web, secrets) = (self.web(chosen, costs.budget.clone())?, self.secrets.clone());
         Ok(LocalParts {
             catalog: Arc::new(self.profiles()?),
             policy: Arc::clone(policy),
@@ -314,7 +316,7 @@ impl App {
             models: Arc::new(self.child_models(chosen).map_err(AppError::Settings)?),
             skills: library.clone(),
             servers: None,
-            toolbox: Arc::new(move |wanted: &ChildTools<'_>| child_tools(wanted, library.as_ref(), &web)),
+            toolbox: Arc::new(move |wanted: &ChildTools<'_>| child_tools(wanted, library.as_ref(), &web, &secrets)),
             hooks: SessionHooks::none(),
             context: context.to_vec(),
             facts: self.facts(chosen),
@@ -444,6 +446,7 @@ fn session_tools(role: Role, delegation: &Delegation, policy: &Arc<Policy>) -> S
         ],
         delegation: vec![Arc::new(SubagentTool::new(delegation.clone()))],
         web: Vec::new(),
+        secrets: Secrets::default(),
     }
 }
 
@@ -479,13 +482,14 @@ fn holder_of(lock: &Path) -> String {
 const HOLDER_MAX: u64 = 1024;
 
 /// The tools of a child in this process: its own shells, and a line to its coordinator (R216).
-fn child_tools(wanted: &ChildTools<'_>, library: Option<&Library>, web: &Web) -> ToolBox {
+fn child_tools(wanted: &ChildTools<'_>, library: Option<&Library>, web: &Web, secrets: &Secrets) -> ToolBox {
     let mut tools = session_tools(Role::LocalChild, wanted.delegation, wanted.policy);
     if let Some(library) = library {
         let allowed = wanted.agent.and_then(|agent| agent.profile.skills.as_deref());
         tools.shells.push(Arc::new(SkillTool::new(library.clone(), library.view_of_child(allowed))));
     }
     tools.web = web.tools(wanted.policy);
+    tools.secrets = secrets.clone();
     if let (Some(agent), Some(parent)) = (wanted.agent, wanted.parent_inbox) {
         let line = ReplyLine::new(agent.clone(), parent.clone(), wanted.delegation.limits());
         tools.shells.push(Arc::new(RespondToCoordinator::new(line)));

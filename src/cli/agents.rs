@@ -276,7 +276,7 @@ fn resolve_model(
 ) -> Result<Result<(ModelSelection, &'static str), String>, CommandError> {
     let settings = place.settings()?;
     let section = |error| settings_error(&error);
-    let providers: BTreeMap<String, catalog::ProviderSettings> = settings.section("providers").map_err(section)?.unwrap_or_default();
+    let providers: BTreeMap<String, catalog::ProviderSettings> = crate::app::keys::providers(&settings, &place.layout).map_err(section)?;
     let configured: Option<String> = settings.section("model").map_err(section)?;
     let base_url: Option<String> = settings.section("base_url").map_err(section)?;
     let own: AgentSettings = settings.section("agents").map_err(section)?.unwrap_or_default();

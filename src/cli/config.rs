@@ -6,9 +6,10 @@ use std::path::Path;
 use clap::{Args, Subcommand};
 use serde_json::{Value, json};
 
+use super::key::{KeyCommand, run as keys_command};
 use super::report::{CommandError, Exit, print_notice, print_out, with_causes};
 use super::run::PermissionPrompt;
-use crate::app::sections;
+use crate::app::{keys, sections};
 use crate::config::sections::SECTIONS;
 use crate::config::settings::{DEFAULTS, Diagnostic, Entry, FileOwner, SettingsFile};
 use crate::config::{Environment, Layout, ProjectLayout, Settings, SettingsError, Source, Sources};
@@ -33,6 +34,9 @@ pub enum ConfigCommand {
     },
     /// The defaults as a commented settings file, to start your own from
     Defaults,
+    /// Keys of providers in the system's key store
+    #[command(subcommand)]
+    Key(KeyCommand),
 }
 
 const SCHEMA_VERSION: u32 = 1;
@@ -40,6 +44,7 @@ const SCHEMA_VERSION: u32 = 1;
 pub fn run(arguments: &ConfigArgs) -> Result<Exit, CommandError> {
     match arguments.command {
         ConfigCommand::Defaults => print_out(DEFAULTS)?,
+        ConfigCommand::Key(ref command) => return keys_command(command),
         ConfigCommand::Show { json } => {
             let environment = Environment::read();
             let settings = load(&environment)?;
@@ -116,7 +121,7 @@ fn chosen_model(settings: &Settings, environment: &Environment) -> String {
     let chosen = || {
         let named: Option<String> = settings.section("model").ok()?;
         let base_url: Option<String> = settings.section("base_url").ok()?;
-        let providers = settings.section("providers").ok()?.unwrap_or_default();
+        let providers = keys::providers(settings, &Layout::new(environment.storage_root().ok()?)).ok()?;
         let choice = Choice { model: named.as_deref(), base_url: base_url.as_deref(), providers: &providers, environment };
         Some(match catalog::select(&choice) {
             Ok(Selection::Remote(model, _)) if named.is_none() && base_url.is_some() => {
@@ -139,6 +144,7 @@ fn key_place(source: &KeySource) -> String {
         KeySource::Environment(name) => format!("key from {name}"),
         KeySource::File(path) => format!("key from {}", path.display()),
         KeySource::Settings => "key from the settings".to_owned(),
+        KeySource::Store => "key from the system's key store".to_owned(),
     }
 }
 

@@ -12,6 +12,7 @@ mod fault;
 pub mod guard;
 pub mod headless;
 pub mod jobs;
+mod key;
 pub mod manual;
 pub mod output;
 pub mod permissions;

@@ -73,7 +73,23 @@ pub const SECTIONS: &[KnownSection] = &[
             ("cache_write", Shape::Value),
         ])),
     },
-    KnownSection { key: "web", shape: Shape::Fields(&[("allow_private", Shape::Value)]) },
+    KnownSection {
+        key: "web",
+        shape: Shape::Fields(&[
+            ("allow_private", Shape::Value),
+            (
+                "search",
+                Shape::Fields(&[
+                    ("kind", Shape::Value),
+                    ("base_url", Shape::Value),
+                    ("api_key_env", Shape::Value),
+                    ("api_key_file", Shape::Value),
+                    ("api_key", Shape::Value),
+                ]),
+            ),
+        ]),
+    },
+    KnownSection { key: "shell", shape: Shape::Fields(&[("keep_keys", Shape::Value)]) },
     // Each bad entry is told by itself, and the others still load.
     KnownSection { key: "hooks", shape: Shape::Value },
     KnownSection { key: "limits", shape: Shape::Limits },

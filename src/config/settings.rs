@@ -120,7 +120,7 @@ const MODE_KEY: &str = "permission_mode";
 const ALLOW_KEY: &str = "permissions.allow";
 
 /// What a project's file cannot set (decision: a repository must not redirect a key or raise its own rights).
-const REFUSED_IN_PROJECTS: [(&str, Refused); 13] = [
+const REFUSED_IN_PROJECTS: [(&str, Refused); 14] = [
     ("providers", Refused::Address),
     ("base_url", Refused::Address),
     ("api_key", Refused::Address),
@@ -128,6 +128,7 @@ const REFUSED_IN_PROJECTS: [(&str, Refused); 13] = [
     ("api_key_file", Refused::Address),
     ("web", Refused::Address),
     ("sandbox.write", Refused::WiderRights),
+    ("shell.keep_keys", Refused::WiderRights),
     ("skills.refused_in_children", Refused::WiderRights),
     ("budget", Refused::WiderRights),
     ("prices", Refused::WiderRights),

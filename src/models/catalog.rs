@@ -14,6 +14,7 @@ use super::providers::{self, Entry};
 use super::{Gate, WireFormat, anthropic, http, openai};
 use crate::config::{Environment, sections};
 use crate::files;
+use crate::secrets::KeyStore;
 
 /// One `[providers.NAME]` of the settings. For a ready-made name each value replaces the ready-made one.
 #[derive(Clone, Debug, Default, Deserialize)]
@@ -27,6 +28,9 @@ pub struct ProviderSettings {
     pub api_key_env: Option<String>,
     pub api_key_file: Option<PathBuf>,
     pub api_key: Option<SecretString>,
+    /// From the system's key store, when nothing else gives one.
+    #[serde(skip)]
+    pub stored_key: Option<SecretString>,
 }
 
 /// What the choice is made from. `model` and `base_url` are the values that won over all sources.
@@ -86,6 +90,8 @@ pub enum KeySource {
     Environment(String),
     File(PathBuf),
     Settings,
+    /// The system's key store.
+    Store,
 }
 
 /// Why no model could be chosen. `code` is the word for scripts (R105).
@@ -177,6 +183,41 @@ pub fn key_variables(providers: &BTreeMap<String, ProviderSettings>) -> Vec<Stri
     names.sort();
     names.dedup();
     names
+}
+
+/// Looks up the stored key of every provider that is known or set.
+pub fn add_stored_keys(providers: &mut BTreeMap<String, ProviderSettings>, store: &KeyStore) {
+    for name in names(providers) {
+        if let Some(key) = store.get(&name) {
+            providers.entry(name).or_default().stored_key = Some(key);
+        }
+    }
+}
+
+/// Every provider by name, ready-made or from the settings.
+pub fn names(providers: &BTreeMap<String, ProviderSettings>) -> Vec<String> {
+    let ready_made = providers::ENTRIES.iter().map(|entry| entry.name.to_owned());
+    let mut names: Vec<String> = ready_made.chain(providers.keys().cloned()).collect();
+    names.sort();
+    names.dedup();
+    names
+}
+
+/// The values of all keys that are set anywhere, by the name of whose they are. A key file that cannot be read has none.
+pub fn keys(providers: &BTreeMap<String, ProviderSettings>, environment: &Environment) -> Vec<(String, SecretString)> {
+    let owner = |variable: &str| {
+        let of_settings = providers.iter().find(|(_, settings)| settings.api_key_env.as_deref() == Some(variable));
+        let ready_made = || providers::ENTRIES.iter().find(|entry| entry.key_names.contains(&variable)).map(|entry| entry.name.to_owned());
+        of_settings.map(|(name, _)| name.clone()).or_else(ready_made).unwrap_or_else(|| variable.to_owned())
+    };
+    let variables = key_variables(providers);
+    let set = variables.iter().filter_map(|name| Some((owner(name), SecretString::from(environment.get(name)?))));
+    let written = providers.iter().flat_map(|(name, settings)| {
+        let file = settings.api_key_file.as_deref().and_then(|path| read_key_file(&in_home(path, environment)).ok());
+        let file = file.map(|(text, _)| SecretString::from(text));
+        [settings.api_key.clone(), file, settings.stored_key.clone()].into_iter().flatten().map(|key| (name.clone(), key))
+    });
+    set.chain(written).collect()
 }
 
 impl ResolvedModel {
@@ -364,8 +405,19 @@ fn set_name(choice: &Choice<'_>, entry: &Entry, key_names: &[&str]) -> Option<St
 fn settings_reason(choice: &Choice<'_>, name: &str) -> Option<String> {
     let settings = choice.providers.get(name)?;
     let key_is_set = settings.api_key_env.as_deref().is_some_and(|name| choice.environment.get(name).is_some());
-    (key_is_set || settings.api_key_file.is_some() || settings.api_key.is_some() || settings.base_url.is_some())
-        .then(|| format!("[providers.{name}] is set"))
+    (key_is_set
+        || settings.api_key_file.is_some()
+        || settings.api_key.is_some()
+        || settings.stored_key.is_some()
+        || settings.base_url.is_some())
+    .then(|| {
+        let only_stored = settings.stored_key.is_some()
+            && !key_is_set
+            && settings.api_key_file.is_none()
+            && settings.api_key.is_none()
+            && settings.base_url.is_none();
+        if only_stored { format!("a key of {name} is stored") } else { format!("[providers.{name}] is set") }
+    })
 }
 
 fn resolve(
@@ -407,7 +459,11 @@ fn resolve(
 }
 
 fn provider_not_found(choice: &Choice<'_>, name: &str) -> ModelChoiceError {
-    let known: Vec<&str> = providers::ENTRIES.iter().map(|entry| entry.name).chain(choice.providers.keys().map(String::as_str)).collect();
+    let known: Vec<&str> = providers::ENTRIES
+        .iter()
+        .map(|entry| entry.name)
+        .chain(choice.providers.keys().map(String::as_str).filter(|name| providers::find(name).is_none()))
+        .collect();
     let nearest = sections::nearest(name, known.iter().copied()).map(str::to_owned);
     ModelChoiceError::ProviderNotFound { name: name.to_owned(), nearest, known: known.join(", ") }
 }
@@ -476,7 +532,7 @@ fn check_level(level: String, wire: WireFormat, model: &str, wanted: &str) -> Re
 
 type Key = (Option<SecretString>, KeySource, Vec<String>);
 
-/// Environment first, then the key file, then the key in the settings.
+/// Environment first, then the key file, the key in the settings, the system's key store.
 fn key(
     choice: &Choice<'_>,
     provider: &str,
@@ -497,6 +553,7 @@ fn key(
                 KeySource::Environment(name) => name.clone(),
                 KeySource::File(path) => path.display().to_string(),
                 KeySource::Settings | KeySource::None => format!("providers.{provider}.api_key"),
+                KeySource::Store => "the system's key store".to_owned(),
             };
             return Err(unavailable(format!("what {place} holds is empty or no key: it has line breaks or control characters")));
         }
@@ -517,6 +574,9 @@ fn key(
     if let Some(key) = settings.and_then(|settings| settings.api_key.as_ref()) {
         return checked(key.expose_secret(), KeySource::Settings, Vec::new());
     }
+    if let Some(key) = settings.and_then(|settings| settings.stored_key.as_ref()) {
+        return checked(key.expose_secret(), KeySource::Store, Vec::new());
+    }
     // A server of one's own: on this machine, or ready-made or set without any word of a key.
     let is_own = match entry {
         Some(entry) => entry.key_names.is_empty(),
@@ -528,7 +588,9 @@ fn key(
         return Ok((None, KeySource::None, warnings.into_iter().collect()));
     }
     let name = names.first().map_or("api_key_env", |name| *name);
-    Err(unavailable(format!("set {name}, or `api_key_file` in [providers.{provider}] of settings.toml")))
+    Err(unavailable(format!(
+        "set {name}, or `api_key_file` in [providers.{provider}] of settings.toml, or run `zapmyco config key set {provider}`"
+    )))
 }
 
 /// Largest key file, in bytes.

@@ -15,10 +15,8 @@ pub mod local;
 pub mod record;
 pub mod remote;
 pub mod scripted;
+pub mod search;
 pub mod sse;
-
-/// A shorter key (local servers take any) is no secret, and hiding it would garble ordinary words.
-pub(crate) const SECRET_MIN: usize = 8;
 
 mod anthropic;
 mod emit;

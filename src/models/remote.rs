@@ -240,7 +240,7 @@ impl Connection {
     /// With the provider's name and without the key, which some servers repeat in their errors.
     fn text(&self, message: &str) -> String {
         let key = self.model.key.as_ref().map(SecretString::expose_secret);
-        let message = match key.filter(|key| key.len() >= super::SECRET_MIN) {
+        let message = match key.filter(|key| key.len() >= crate::secrets::SECRET_MIN) {
             Some(key) => message.replace(key, "[key]"),
             None => message.to_owned(),
         };

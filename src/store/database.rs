@@ -4,6 +4,7 @@
 //! together become one transaction; each is answered when that transaction is committed, never before. Synchronous
 //! NORMAL: what was answered survives the death of the process, not always that of the machine.
 
+use std::borrow::Cow;
 use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -16,11 +17,14 @@ use tokio::sync::{mpsc, oneshot};
 use super::error::StoreError;
 use super::held::{Held, Saving};
 use crate::files;
+use crate::secrets::Secrets;
 
 /// A handle of the database; clones share one writer thread. The last one to go waits until everything is written.
 #[derive(Clone)]
 pub struct Store {
     inner: Arc<Inner>,
+    /// What is not written down.
+    secrets: Secrets,
 }
 
 /// Version of the tables; a file with a higher one is refused.
@@ -105,7 +109,22 @@ impl Store {
             .name("zapmyco-store".into())
             .spawn(move || writer.run())
             .map_err(|source| StoreError::Thread { path: path.clone(), source: Arc::new(source) })?;
-        Ok(Self { inner: Arc::new(Inner { path, queue: Some(queue), writer: Mutex::new(Some(thread)), saving }) })
+        let inner = Inner { path, queue: Some(queue), writer: Mutex::new(Some(thread)), saving };
+        Ok(Self { inner: Arc::new(inner), secrets: Secrets::default() })
+    }
+
+    /// The same database; what is written through this handle and its clones is freed of these values.
+    pub fn hiding(mut self, secrets: &Secrets) -> Self {
+        self.secrets = secrets.clone();
+        self
+    }
+
+    /// A text on its way to the disk.
+    pub(super) fn redacted(&self, text: String) -> String {
+        match self.secrets.redacted(&text) {
+            Cow::Borrowed(_) => text,
+            Cow::Owned(redacted) => redacted,
+        }
     }
 
     pub fn path(&self) -> &Path {

@@ -25,7 +25,7 @@ impl Store {
     pub async fn append_event(&self, session: &SessionId, kind: &str, data: Value) -> Result<i64, StoreError> {
         let session = session.clone();
         let kind = kind.to_owned();
-        let data = data.to_string();
+        let data = self.redacted(data.to_string());
         let now = columns::time(clock::now());
         self.write(move |connection| {
             connection.execute(

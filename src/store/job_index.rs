@@ -46,6 +46,7 @@ const COLUMNS: &str = "session, id, kind, title, status, created_at, started_at,
 impl Store {
     /// Adds the job or replaces what was known of it.
     pub async fn put_job(&self, row: JobRow) -> Result<(), StoreError> {
+        let row = JobRow { title: self.redacted(row.title), ..row };
         self.write(move |connection| put(connection, &row)).await.map(drop)
     }
 

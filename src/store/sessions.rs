@@ -74,7 +74,8 @@ impl Store {
     /// Fails with [`StoreError::Taken`] when the id is already there.
     pub async fn create_session(&self, row: SessionRow) -> Result<(), StoreError> {
         let id = row.id.clone();
-        let state = row.state.to_string();
+        let state = self.redacted(row.state.to_string());
+        let title = self.redacted(row.title);
         let created = self
             .write(move |connection| {
                 let inserted = connection.execute(
@@ -86,7 +87,7 @@ impl Store {
                         columns::path(&row.cwd),
                         row.model,
                         row.mode,
-                        row.title,
+                        title,
                         state,
                         columns::time(row.created_at),
                         columns::time(row.updated_at)
@@ -149,12 +150,13 @@ impl Store {
 
     /// As [`Store::append_messages`], and replaces the session's state in the same transaction.
     pub async fn append_messages_and_state(&self, session: &SessionId, rows: Vec<MessageRow>, state: &Value) -> Result<(), StoreError> {
-        self.append(session, rows, Some(state.to_string())).await
+        self.append(session, rows, Some(self.redacted(state.to_string()))).await
     }
 
     async fn append(&self, session: &SessionId, rows: Vec<MessageRow>, state: Option<String>) -> Result<(), StoreError> {
         let id = session.clone();
-        let rows: Vec<_> = rows.into_iter().map(|row| (row.seq, row.source, row.message.to_string(), columns::time(row.at))).collect();
+        let texts = rows.into_iter().map(|row| (row.seq, row.source, self.redacted(row.message.to_string()), columns::time(row.at)));
+        let rows: Vec<_> = texts.collect();
         let now = columns::time(clock::now());
         let last = rows.iter().map(|(seq, ..)| *seq).max().unwrap_or_default();
         let updated = self
@@ -208,6 +210,7 @@ impl Store {
     }
 
     pub async fn set_title(&self, session: &SessionId, title: &str) -> Result<(), StoreError> {
+        let title = &self.redacted(title.to_owned());
         self.update(session, "title", title.to_owned()).await
     }
 

@@ -16,6 +16,7 @@ use super::platform;
 use super::record::StreamCount;
 use crate::config::layout::{JobFolder, Stream};
 use crate::files;
+use crate::secrets::Masker;
 
 /// The first and the last bytes of a stream, as the payload wrote them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -140,17 +141,18 @@ pub(crate) struct Capture {
     /// `None` after the end of the stream.
     pipe: Option<OwnedFd>,
     files: StreamFiles,
+    masker: Masker,
     enlarged: bool,
     rate: Rate,
 }
 
 impl Capture {
     /// Makes the pipe and the head file; gives the end that the payload writes to.
-    pub(crate) fn create(folder: &JobFolder, stream: Stream, caps: OutputCaps) -> io::Result<(Self, OwnedFd)> {
+    pub(crate) fn create(folder: &JobFolder, stream: Stream, caps: OutputCaps, masker: Masker) -> io::Result<(Self, OwnedFd)> {
         let files = StreamFiles::create(folder, stream, caps)?;
         let (reader, writer) = io::pipe().map(|(reader, writer)| (OwnedFd::from(reader), OwnedFd::from(writer)))?;
         rustix::io::ioctl_fionbio(&reader, true)?;
-        Ok((Self { pipe: Some(reader), files, enlarged: false, rate: Rate::new() }, writer))
+        Ok((Self { pipe: Some(reader), files, masker, enlarged: false, rate: Rate::new() }, writer))
     }
 
     pub(crate) fn pipe(&self) -> Option<BorrowedFd<'_>> {
@@ -175,11 +177,11 @@ impl Capture {
             let Some(pipe) = &self.pipe else { return };
             match rustix::io::read(pipe, &mut *buffer) {
                 Ok(0) => {
-                    self.pipe = None;
+                    self.close();
                     return;
                 }
                 Ok(read) => {
-                    self.files.take(&buffer[..read]);
+                    self.files.take(&self.masker.mask(&buffer[..read]));
                     let bulk = self.rate.is_bulk(self.files.count.bytes);
                     if !self.enlarged && (bulk || read >= BULK_READ_BYTES) {
                         self.enlarged = true;
@@ -196,7 +198,7 @@ impl Capture {
                 Err(rustix::io::Errno::INTR) => {}
                 Err(error) => {
                     self.files.note(&io::Error::from(error), "reading");
-                    self.pipe = None;
+                    self.close();
                     return;
                 }
             }
@@ -213,7 +215,14 @@ impl Capture {
                 break;
             }
         }
+        self.close();
+    }
+
+    /// What was held back is written; nothing comes any more.
+    fn close(&mut self) {
         self.pipe = None;
+        let rest = self.masker.rest();
+        self.files.take(&rest);
     }
 }
 

@@ -133,8 +133,10 @@ impl<'a> Keeper<'a> {
         let inherited = Environment::read();
         let grace = own_grace(order.plan.grace, inherited.get(environment::GRACE_MS));
         let output = at(StartStage::Output);
-        let (stdout, stdout_writer) = Capture::create(&folder, Stream::Stdout, order.plan.output).map_err(&output)?;
-        let (stderr, stderr_writer) = Capture::create(&folder, Stream::Stderr, order.plan.output).map_err(&output)?;
+        let (stdout, stdout_writer) =
+            Capture::create(&folder, Stream::Stdout, order.plan.output, order.hidden.masker()).map_err(&output)?;
+        let (stderr, stderr_writer) =
+            Capture::create(&folder, Stream::Stderr, order.plan.output, order.hidden.masker()).map_err(&output)?;
         let temporary = Temporary::make(order.plan.temporary_folder(&order.marker)).map_err(at(StartStage::Confinement))?;
         let additions = additions(&order, &inherited, grace, temporary.path(), &handed_over);
         let payload = payload::start(&order, &additions, &handed_over, temporary.path(), stdin, (stdout_writer, stderr_writer))?;

@@ -17,9 +17,10 @@ use nix::spawn::{PosixSpawnAttr, PosixSpawnFileActions, PosixSpawnFlags, posix_s
 use nix::sys::signal::{SigSet, SigmaskHow, Signal as CaughtSignal};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Signal, WaitId, WaitIdOptions, waitid};
+use secrecy::ExposeSecret;
 
 use super::handle::{Kept, Owned};
-use super::plan::{Acknowledgement, KeeperOrder, LaunchPlan, Program, StartStage};
+use super::plan::{Acknowledgement, Hidden, KeeperOrder, LaunchPlan, Program, StartStage};
 use super::platform::{self, Child, ExitLine};
 use super::reaper::Reaper;
 use super::record::{self, RECORD_VERSION, Spec};
@@ -28,6 +29,7 @@ use crate::clock;
 use crate::config::environment::Environment;
 use crate::config::layout::JobFolder;
 use crate::files::{self, FileError};
+use crate::secrets::Secrets;
 
 /// The hidden argument by which the binary becomes a keeper.
 pub const KEEP_ARGUMENT: &str = "__keep";
@@ -43,6 +45,7 @@ const BUSY_PAUSE: Duration = Duration::from_millis(5);
 pub struct Launcher {
     keeper: Program,
     reaper: Arc<io::Result<Reaper>>,
+    secrets: Secrets,
 }
 
 /// One job to start.
@@ -134,7 +137,13 @@ pub fn reopen_writable(number: i32) -> io::Result<File> {
 impl Launcher {
     /// `keeper`: which program file becomes the keeper; its first argument will be `__keep`.
     pub fn new(keeper: Program) -> Self {
-        Self { keeper, reaper: Arc::new(Reaper::create()) }
+        Self { keeper, reaper: Arc::new(Reaper::create()), secrets: Secrets::default() }
+    }
+
+    /// What payloads print of these values is not written down, and neither is it in `spec.json`.
+    pub fn hiding(mut self, secrets: &Secrets) -> Self {
+        self.secrets = secrets.clone();
+        self
     }
 
     /// Blocking, for at most `ack_max` and some retries; call it through `spawn_blocking`.
@@ -150,6 +159,7 @@ impl Launcher {
         let folder = JobFolder::new(std::path::absolute(order.folder.path()).unwrap_or_else(|_| order.folder.path().to_owned()));
         make_folder(&folder)?;
         let marker = format!("{}.{:08x}", order.id, rand::random::<u32>());
+        let order = Order { owner: self.secrets.redacted_value(order.owner), ..order };
         let started = self.start_in(reaper, &folder, &marker, order);
         if started.is_err() {
             // Best effort: what cannot be removed has no `spec.json` of a running job and goes with the next clean-up.
@@ -175,6 +185,7 @@ impl Launcher {
             handover: order.handover.iter().map(|handover| handover.variable.to_owned()).collect(),
             has_stdin: order.stdin.is_some(),
             retries: order.retries,
+            hidden: Hidden(self.secrets.values().iter().map(|value| value.expose_secret().to_owned()).collect()),
         };
         let answer = rustix::net::sockopt::set_socket_timeout(&lifeline, rustix::net::sockopt::Timeout::Send, Some(order.ack_max))
             .map_err(io::Error::from)

@@ -1,6 +1,7 @@
 //! What the agent tells a keeper, and what the keeper answers: the wire between the two.
 
 use std::ffi::OsString;
+use std::fmt;
 use std::io;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -9,6 +10,7 @@ use serde::{Deserialize, Serialize};
 
 use super::record::ProcessIdentity;
 use crate::files::{any_path, any_path_option};
+use crate::secrets::Masker;
 
 /// Which program file to run.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -123,6 +125,26 @@ pub(crate) struct KeeperOrder {
     pub has_stdin: bool,
     /// Further tries when the system is out of processes.
     pub retries: u32,
+    /// What must not be written down when the payload prints it.
+    pub hidden: Hidden,
+}
+
+/// Values of keys on their way to the keeper; no debug output shows them.
+#[derive(Clone, Default, Serialize, Deserialize)]
+#[serde(transparent)]
+pub(crate) struct Hidden(pub Vec<String>);
+
+impl Hidden {
+    /// One for each stream.
+    pub(crate) fn masker(&self) -> Masker {
+        Masker::new(&self.0.iter().map(|value| value.as_str().into()).collect::<Vec<_>>())
+    }
+}
+
+impl fmt::Debug for Hidden {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} values", self.0.len())
+    }
 }
 
 /// The keeper's one answer.

@@ -5,11 +5,13 @@ use std::sync::Arc;
 use crate::agent::Role;
 use crate::agent::tool::{Tool, ToolBox};
 use crate::permissions::Policy;
+use crate::secrets::Secrets;
 use crate::tools::ask_user_question::AskUserQuestion;
 use crate::tools::edit::Edit;
 use crate::tools::glob::Glob;
 use crate::tools::grep::Grep;
 use crate::tools::read::Read;
+use crate::tools::redacting;
 use crate::tools::todo_write::TodoWrite;
 use crate::tools::write::Write;
 
@@ -22,6 +24,8 @@ pub struct SessionTools {
     pub delegation: Vec<Arc<dyn Tool>>,
     /// WebFetch and WebSearch: made from settings.
     pub web: Vec<Arc<dyn Tool>>,
+    /// Kept out of the results of all tools.
+    pub secrets: Secrets,
 }
 
 /// The tools of a session: those of its role that no deny rule takes away (R287).
@@ -48,10 +52,11 @@ pub fn build(role: Role, session: SessionTools, policy: &Arc<Policy>) -> ToolBox
         Role::ProcessChild => {}
     }
     let starts_agents = |name: &str| STARTS_AGENTS.contains(&name.to_lowercase().as_str());
-    ToolBox::new(tools).filtered(|spec| {
+    let toolbox = ToolBox::new(tools).filtered(|spec| {
         let name = spec.declaration.name.as_str();
         !policy.removes(name, spec.aliases) && (role == Role::Main || !starts_agents(name))
-    })
+    });
+    redacting::redacted(toolbox, &session.secrets)
 }
 
 const STARTS_AGENTS: &[&str] = &["agent", "subagent", "task", "sendmessage"];

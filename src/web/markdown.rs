@@ -54,6 +54,11 @@ pub(crate) fn convert(html: &str, base: &Url) -> io::Result<Page> {
     })
 }
 
+/// The words of a short piece of HTML.
+pub(crate) fn text_of(html: &str) -> String {
+    plain_text(&parsed(html, PARSE_MAX).0.document)
+}
+
 fn converted(html: &str, base: &Url) -> Page {
     let (dom, whole) = parsed(html, PARSE_MAX);
     let survey = survey(&dom.document, base);

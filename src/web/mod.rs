@@ -6,6 +6,7 @@ pub mod error;
 pub mod fetch;
 mod markdown;
 mod proxy;
+pub mod search;
 pub mod settings;
 
 pub use address::AllowList;

@@ -121,7 +121,7 @@ impl<'a> Placeholders<'a> {
         let mut text = text.replace(OPEN, ESCAPED_OPEN);
         for secret in &self.context.secrets {
             let secret = secret.expose_secret();
-            if secret.len() >= crate::models::SECRET_MIN {
+            if secret.len() >= crate::secrets::SECRET_MIN {
                 text = text.replace(secret, SECRET);
             }
         }
