@@ -121,6 +121,7 @@ impl App {
             settings.api_key_env.clone_from(&wanted.key_env);
             settings.api_key_file = wanted.key_file.as_ref().map(|file| self.cwd.join(file));
             settings.api_key = None;
+            settings.stored_key = None;
         }
         let base_url = wanted.base_url.as_deref();
         // A file that is named for this turn stands before any key of the environment.
