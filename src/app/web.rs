@@ -20,11 +20,11 @@ use crate::web::{Fetcher, WebSettings};
 pub(super) struct Web {
     fetcher: Arc<Fetcher>,
     engine: Arc<Engine>,
-    budget: Option<Arc<Budget>>,
+    budget: Arc<Budget>,
 }
 
 impl App {
-    pub(super) fn web(&self, chosen: &ChosenModel, budget: Option<Arc<Budget>>) -> Result<Web, AppError> {
+    pub(super) fn web(&self, chosen: &ChosenModel, budget: Arc<Budget>) -> Result<Web, AppError> {
         let settings: WebSettings = self.settings.section("web")?.unwrap_or_default();
         let engine = self.engine(&settings.search, chosen);
         let fetcher = Fetcher::new(settings.allow_private, &self.limits, &self.environment);
@@ -57,7 +57,7 @@ impl Web {
     pub(super) fn tools(&self, policy: &Arc<Policy>) -> Vec<Arc<dyn Tool>> {
         vec![
             Arc::new(WebFetch::new(Arc::clone(&self.fetcher), Arc::clone(policy))),
-            Arc::new(WebSearch::new(Arc::clone(&self.engine), self.budget.clone())),
+            Arc::new(WebSearch::new(Arc::clone(&self.engine), Arc::clone(&self.budget))),
         ]
     }
 }

@@ -20,7 +20,7 @@ pub struct WebSearch {
     spec: ToolSpec,
     engine: Arc<Engine>,
     /// Counts what a search by the model uses.
-    budget: Option<Arc<Budget>>,
+    budget: Arc<Budget>,
 }
 
 /// Who searches.
@@ -49,7 +49,7 @@ const SUMMARY_CHARACTERS_MAX: usize = 8000;
 const SOURCES_MAX: usize = 20;
 
 impl WebSearch {
-    pub fn new(engine: Arc<Engine>, budget: Option<Arc<Budget>>) -> Self {
+    pub fn new(engine: Arc<Engine>, budget: Arc<Budget>) -> Self {
         let domains = |description: &str| json!({"type": "array", "items": {"type": "string"}, "description": description});
         let declaration = ToolDeclaration {
             name: "WebSearch".into(),
@@ -93,14 +93,12 @@ impl WebSearch {
                 Ok(listed(query, endpoint.kind().name(), &hits, None))
             }
             Engine::Model(search) => {
-                if let Some(Err(exceeded)) = self.budget.as_ref().map(|budget| budget.start_request(&search.name())) {
+                if let Err(exceeded) = self.budget.start_request(&search.name()) {
                     return Err(ToolFailure::failed(format!("a search needs a request to the model, and {exceeded}")));
                 }
                 let found = search.search(&query.text, &query.allowed_domains, &query.blocked_domains).await;
                 let found = found.map_err(|error| model_failure(&error))?;
-                if let Some(budget) = &self.budget {
-                    budget.add(&search.name(), &found.usage);
-                }
+                self.budget.add(&search.name(), &found.usage);
                 let hits: Vec<Hit> = found
                     .sources
                     .into_iter()
