@@ -67,7 +67,7 @@ fn what_tools_print_holds_no_key() {
     let masked = format!("ANTHROPIC_API_KEY={}", "*".repeat(KEY.len()));
     assert!(sent.contains("spilled") && sent.contains(&masked) && sent.contains("api_key = '[key of other hidden]'"), "{sent}");
     let texts = [("stdout", finished.stdout.as_str()), ("stderr", &finished.stderr), ("sent", &sent)];
-    assert_eq!(leaks(&home, &texts, &[recording.clone()]), Vec::<String>::new());
+    assert_eq!(leaks(&home, &texts, std::slice::from_ref(&recording)), Vec::<String>::new());
     // The key was really there to be found.
     assert!(provider.requests()[0].header("x-api-key") == Some(KEY));
     for path in files_below(&home.root()).into_iter().filter(|path| path.file_name().unwrap() != "settings.toml").chain([recording]) {
