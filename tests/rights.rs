@@ -49,10 +49,9 @@ fn explain_takes_a_line_apart() {
                 "mode     yolo (flag --permission-mode)\n\
                  part 1   sh -c 'rm -r $X'\n         only starts what follows\n\
                  part 2   rm -r $X\n         not allowed by a rule, started by part 1\n\
-                 rule     deny Bash(rm:*): perhaps part 2, which is decided only when it runs ({}:4)\n\
+                 rule     deny Bash(rm:*): part 2 ({}:4)\n\
                  verdict  deny\n\
-                 because  what `rm -r $X` will be is decided only when it runs, and the rule `Bash(rm:*)` may deny it, which holds in \
-                 every mode; write plain commands without expansions instead\n",
+                 because  denied by the rule `Bash(rm:*)`, which holds in every mode; do not retry\n",
                 settings.display()
             )
             .as_str()

@@ -36,6 +36,8 @@ const READ_AS: &[(&str, Check)] = &[
     ("budget", Settings::check_as::<BudgetSettings>),
     ("web", Settings::check_as::<WebSettings>),
     ("sandbox", Settings::check_as::<SandboxSettings>),
+    // Of one list of names, `keep_keys`.
+    ("shell", Settings::check_as::<BTreeMap<String, Vec<String>>>),
     // Of one truth value, `claude_md`.
     ("instructions", Settings::check_as::<BTreeMap<String, bool>>),
 ];

@@ -2,6 +2,7 @@
 
 use std::borrow::Cow;
 use std::fmt;
+use std::ops::Range;
 
 use memchr::memmem::Finder;
 use secrecy::{ExposeSecret, SecretString};
@@ -9,13 +10,16 @@ use secrecy::{ExposeSecret, SecretString};
 /// Masks one stream. What may be the beginning of a value is held back until the rest has come.
 pub struct Masker {
     finders: Vec<Finder<'static>>,
+    /// As they came: a value that begins in them may hold another one that is complete.
     held: Vec<u8>,
+    /// How many of the first held bytes are the end of a value that began before them.
+    covered: usize,
 }
 
 impl Masker {
     pub fn new(values: &[SecretString]) -> Self {
         let finders = values.iter().filter(|value| !value.expose_secret().is_empty());
-        Self { finders: finders.map(|value| Finder::new(value.expose_secret()).into_owned()).collect(), held: Vec::new() }
+        Self { finders: finders.map(|value| Finder::new(value.expose_secret()).into_owned()).collect(), held: Vec::new(), covered: 0 }
     }
 
     /// The next bytes, perhaps fewer or more than came. Borrowed when there was nothing to do.
@@ -30,31 +34,46 @@ impl Masker {
             joined.extend_from_slice(bytes);
             Cow::Owned(joined)
         };
-        for finder in &self.finders {
-            let length = finder.needle().len();
-            let found: Vec<usize> = finder.find_iter(&ready).collect();
-            for at in found {
-                ready.to_mut()[at..at + length].fill(b'*');
-            }
-        }
+        let values = self.values_in(&ready);
         let hold = self.finders.iter().map(|finder| beginning_at_end(&ready, finder.needle())).max().unwrap_or(0);
-        if hold == 0 {
-            return ready;
-        }
         let keep = ready.len() - hold;
         self.held = ready[keep..].to_vec();
-        match ready {
-            Cow::Borrowed(bytes) => Cow::Borrowed(&bytes[..keep]),
-            Cow::Owned(mut bytes) => {
-                bytes.truncate(keep);
-                Cow::Owned(bytes)
-            }
+        self.covered = values.iter().filter(|value| value.start < keep).map(|value| value.end.saturating_sub(keep)).max().unwrap_or(0);
+        match &mut ready {
+            Cow::Borrowed(bytes) => *bytes = &bytes[..keep],
+            Cow::Owned(bytes) => bytes.truncate(keep),
         }
+        cover(&mut ready, &values);
+        ready
     }
 
-    /// What is still held back when the stream has ended: it was no value after all.
+    /// What is still held back when the stream has ended.
     pub fn rest(&mut self) -> Vec<u8> {
-        std::mem::take(&mut self.held)
+        let values = self.values_in(&self.held);
+        self.covered = 0;
+        let mut rest = Cow::Owned(std::mem::take(&mut self.held));
+        cover(&mut rest, &values);
+        rest.into_owned()
+    }
+
+    /// Where values stand, also one in the other, in bytes that begin with the held ones.
+    fn values_in(&self, bytes: &[u8]) -> Vec<Range<usize>> {
+        let mut values: Vec<Range<usize>> = (self.covered > 0).then_some(0..self.covered).into_iter().collect();
+        for finder in &self.finders {
+            let mut from = 0;
+            while let Some(at) = finder.find(&bytes[from..]) {
+                values.push(from + at..from + at + finder.needle().len());
+                from += at + 1;
+            }
+        }
+        values
+    }
+}
+
+fn cover(bytes: &mut Cow<'_, [u8]>, values: &[Range<usize>]) {
+    let length = bytes.len();
+    for value in values.iter().filter(|value| value.start < length) {
+        bytes.to_mut()[value.start..value.end.min(length)].fill(b'*');
     }
 }
 
@@ -95,6 +114,9 @@ mod tests {
             masked(&["secret", "longer-secret"], &[b"longer-sec", b"ret"]),
             b"*******".iter().chain(b"******").copied().collect::<Vec<_>>()
         );
+        assert_eq!(masked(&["ret", "secret-x"], &[b"secret"]), b"sec***");
+        assert_eq!(masked(&["ret", "secret-x"], &[b"secret", b"-", b"x"]), b"********");
+        assert_eq!(masked(&["abc", "cde"], &[b"abc", b"de"]), b"*****");
         assert_eq!(masked(&[], &[b"secret"]), b"secret");
     }
 
