@@ -12,7 +12,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::answers::{Asked, Ended, once};
 use super::child::LocalParts;
-use super::folders::{Found, JobError, read_job};
+use super::folders::{Found, JobError, just_started};
 use super::handover::{ChildSettings, HandoverError, ModePage};
 use super::in_process::Host;
 use super::job::{Job, JobView};
@@ -149,10 +149,9 @@ pub(crate) fn launch(
         let id = make_id();
         match launcher.launch(order(&id)?) {
             Ok(kept) => {
-                // The kept handle holds the lifeline; what the folder says completes it.
-                let Found { job, .. } = read_job(&starter.layout, &starter.session, &id)?;
-                let started = Started { id, created_at: job.created_at, job: job.clone() };
-                return Ok((started, Found { job, kept }));
+                let found = just_started(&starter.layout, &starter.session, &id, kept)?;
+                let started = Started { id, created_at: found.job.created_at, job: found.job.clone() };
+                return Ok((started, found));
             }
             Err(LaunchError::FolderTaken { .. }) if tries < ID_TRIES => tries += 1,
             Err(error) => return Err(error.into()),

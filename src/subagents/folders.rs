@@ -13,7 +13,7 @@ use crate::config::Layout;
 use crate::config::layout::JobFolder;
 use crate::ids::{JobId, JobKind, SessionId};
 use crate::supervisor::handle::{Kept, Look};
-use crate::supervisor::record::{EndRecord, RecordError, Status, read_spec, read_status};
+use crate::supervisor::record::{EndRecord, RecordError, Spec, Status, StreamCount, read_spec, read_status};
 
 /// Why a job cannot be told.
 #[derive(Debug, thiserror::Error)]
@@ -56,9 +56,29 @@ pub fn read_job(layout: &Layout, session: &SessionId, id: &JobId) -> Result<Foun
     Ok(Found { job: Job { owner: Arc::new(owner.0), created_at: owner.1, folder, state, agent: None }, kept })
 }
 
+/// A job that this process has just started. Nothing is opened, since descriptors may be short, and a job that runs must
+/// not be told as one that could not be started.
+pub(crate) fn just_started(layout: &Layout, session: &SessionId, id: &JobId, kept: Kept) -> Result<Found, JobError> {
+    let Some((spec, payload)) = kept.started() else { return read_job(layout, session, id) };
+    let folder = kept.folder().clone();
+    let (owner, created_at) = owner_of(spec.clone(), &folder, id, session)?;
+    let none = StreamCount::default();
+    let state = JobState::Running { pid: Some(payload.pid), started_at: created_at, stdout: none, stderr: none };
+    Ok(Found { job: Job { owner: Arc::new(owner), created_at, folder, state, agent: None }, kept })
+}
+
 fn read_owner(folder: &JobFolder, id: &JobId, session: &SessionId) -> Result<(JobOwner, chrono::DateTime<chrono::Local>), JobError> {
-    let path = folder.spec();
     let spec = read_spec(folder)?.ok_or_else(|| RecordError::NoJob { path: folder.path().to_owned() })?;
+    owner_of(spec, folder, id, session)
+}
+
+fn owner_of(
+    spec: Spec,
+    folder: &JobFolder,
+    id: &JobId,
+    session: &SessionId,
+) -> Result<(JobOwner, chrono::DateTime<chrono::Local>), JobError> {
+    let path = folder.spec();
     let version = spec.owner.get("version").and_then(serde_json::Value::as_u64).and_then(|found| u32::try_from(found).ok());
     if let Some(found) = version.filter(|found| *found != OWNER_VERSION) {
         return Err(JobError::OwnerVersion { path, found });

@@ -13,7 +13,7 @@ use super::identity::Verified;
 use super::plan::lifeline;
 use super::platform::{self, Child};
 use super::reaper::Progress;
-use super::record::{self, EndRecord, ProcessIdentity, RECORD_VERSION, RecordError, Requester, Status, StopRequest, StreamCount};
+use super::record::{self, EndRecord, ProcessIdentity, RECORD_VERSION, RecordError, Requester, Spec, Status, StopRequest, StreamCount};
 use super::recovery;
 use crate::clock;
 use crate::config::layout::JobFolder;
@@ -36,6 +36,8 @@ pub(crate) struct Owned {
     pub child: Child,
     pub keeper: ProcessIdentity,
     pub payload: ProcessIdentity,
+    /// As it was written into the folder.
+    pub spec: Spec,
     pub news: watch::Receiver<Progress>,
 }
 
@@ -68,6 +70,12 @@ impl Kept {
 
     pub fn folder(&self) -> &JobFolder {
         &self.folder
+    }
+
+    /// What was started, without a look at the folder: a start that went well can be told when no file can be opened.
+    /// `None` for a job that another process started.
+    pub fn started(&self) -> Option<(&Spec, &ProcessIdentity)> {
+        self.owned.as_ref().map(|owned| (&owned.spec, &owned.payload))
     }
 
     /// How the job stands. Cheap while the keeper lives; a dead keeper's folder is settled first, which may take a second.

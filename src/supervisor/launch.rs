@@ -162,14 +162,13 @@ impl Launcher {
         let order = Order { owner: self.secrets.redacted_value(order.owner), ..order };
         let started = self.start_in(reaper, &folder, &marker, order);
         if started.is_err() {
-            // Best effort: what cannot be removed has no `spec.json` of a running job and goes with the next clean-up.
-            let _ = std::fs::remove_dir_all(folder.path());
+            discard(&folder);
         }
         started
     }
 
     fn start_in(&self, reaper: &Reaper, folder: &JobFolder, marker: &str, order: Order) -> Result<Kept, LaunchError> {
-        let lock = fill_folder(folder, marker, &order).map_err(|source| LaunchError::Folder { source })?;
+        let (lock, spec) = fill_folder(folder, marker, &order).map_err(|source| LaunchError::Folder { source })?;
         let deadline = Instant::now() + order.ack_max;
         let (lifeline, keeper_end) =
             UnixStream::pair().map(|(own, keeper)| (OwnedFd::from(own), OwnedFd::from(keeper))).map_err(keeper_error)?;
@@ -193,7 +192,7 @@ impl Launcher {
             .and_then(|()| receive_answer(&lifeline, deadline));
         match answer {
             Ok(Some(Acknowledgement::Started { keeper: own, payload })) => match reaper.watch(keeper.child.clone(), &lifeline) {
-                Ok(news) => Ok(Kept::owned(folder.clone(), Owned { lifeline, child: keeper.released(), keeper: own, payload, news })),
+                Ok(news) => Ok(Kept::owned(folder.clone(), Owned { lifeline, child: keeper.released(), keeper: own, payload, spec, news })),
                 Err(error) => {
                     keeper.abandon(lifeline, marker);
                     Err(keeper_error(error))
@@ -251,8 +250,22 @@ fn make_folder(folder: &JobFolder) -> Result<(), LaunchError> {
     })
 }
 
-/// Everything that must stand before the keeper exists; gives the held lock. `spec.json` comes last: with it the job exists.
-fn fill_folder(folder: &JobFolder, marker: &str, order: &Order) -> Result<File, FileError> {
+/// Takes back what was made for a start that failed. Removing a folder with its content needs descriptors, and there may be
+/// none: `spec.json` goes first and by its name, so that no job is seen where there was none. The rest, where it cannot be
+/// removed now, goes with the next clean-up.
+fn discard(folder: &JobFolder) {
+    let _ = std::fs::remove_file(folder.spec());
+    for file in [folder.lock(), folder.end(), folder.task()] {
+        let _ = std::fs::remove_file(file);
+    }
+    if std::fs::remove_dir(folder.path()).is_err() {
+        let _ = std::fs::remove_dir_all(folder.path());
+    }
+}
+
+/// Everything that must stand before the keeper exists; gives the held lock and what was written. `spec.json` comes last:
+/// with it the job exists.
+fn fill_folder(folder: &JobFolder, marker: &str, order: &Order) -> Result<(File, Spec), FileError> {
     let path = folder.lock();
     let lock = files::create_new(&path)?;
     lock.try_lock().map_err(|error| FileError { action: "cannot lock", path, source: error.into() })?;
@@ -273,7 +286,7 @@ fn fill_folder(folder: &JobFolder, marker: &str, order: &Order) -> Result<File, 
     let json =
         serde_json::to_vec(&spec).map_err(|error| FileError { action: "cannot encode", path: path.clone(), source: error.into() })?;
     files::replace(&path, &json, files::Sync::Process)?;
-    Ok(lock)
+    Ok((lock, spec))
 }
 
 /// `None` at the deadline.
