@@ -3,12 +3,12 @@
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::sync::atomic::{AtomicUsize, Ordering};
 
 use serde_json::{Value, json};
 
 use crate::support::delegating::nothing_left;
 use crate::support::provider::{Answer, Gate, Provider, RecordedRequest};
+use crate::support::wait::until_true;
 use crate::support::{Finished, Home, finish};
 
 fn command(provider: &Provider, home: &Home, arguments: &[&str]) -> Command {
@@ -47,7 +47,6 @@ fn metadata(folder: &Path) -> Value {
 fn a_shared_budget_stops_running_agents_and_keeps_what_they_have() {
     let home = Home::new();
     let gate = Gate::new();
-    let arrived = AtomicUsize::new(0);
     let held = gate.clone();
     let provider = Provider::with(move |request| {
         if is_parent(request) {
@@ -55,14 +54,25 @@ fn a_shared_budget_stops_running_agents_and_keeps_what_they_have() {
                 (1..4).fold(Answer::text("three"), |answer, n| answer.and_call(&format!("a{n}"), "Agent", agent(&format!("CHILD {n}"))));
             return calls.with_usage(900, 100).with_cache(14_000, 0);
         }
-        // All three are under way before the first one is answered, whose answer makes the sum reach the bound.
-        if arrived.fetch_add(1, Ordering::SeqCst) == 2 {
-            held.open();
-        }
-        let found = format!("found by {}", request.task());
-        Answer::call("c", "Read", json!({"file_path": "none"})).and_text(found).with_usage(900, 100).with_cache(9_000, 0).when(&held)
+        let task = request.task();
+        // A request of an agent is counted before it starts a call; so the answer to the third makes the sum reach the bound.
+        let answer = match task.as_str() {
+            "CHILD 3" => Answer::call("c", "Read", json!({"file_path": "none"})).when(&held),
+            _ => Answer::call("c", "Bash", json!({"command": format!("touch '{task}'; sleep 600")})),
+        };
+        answer.and_text(format!("found by {task}")).with_usage(900, 100).with_cache(9_000, 0)
     });
-    let (finished, result) = run(&provider, &home, &["PARENT delegate", "--max-budget-tokens", "25000"]);
+    let mut command = command(&provider, &home, &["PARENT delegate", "--max-budget-tokens", "45000", "--permission-mode", "yolo"]);
+    command.env("ZAPMYCO_LIMITS_STOP_GRACE", "300ms");
+    let finished = std::thread::scope(|scope| {
+        let run = scope.spawn(|| finish(&mut command));
+        until_true("two agents are in a call", || {
+            run.is_finished() || ["CHILD 1", "CHILD 2"].iter().all(|task| home.project().join(task).exists())
+        });
+        gate.open();
+        run.join().unwrap()
+    });
+    let result: Value = serde_json::from_str(&finished.stdout).unwrap_or_else(|error| panic!("{error}: {finished:?}"));
     assert_eq!(finished.code, 5, "{} {}", finished.stdout, finished.stderr);
     assert_eq!(provider.request_count(), 4, "one of the parent, one of each agent, none after the sum was over");
     assert_eq!((&result["subtype"], &result["end_cause"]), (&json!("error_max_budget_usd"), &json!("budget")));
@@ -76,7 +86,7 @@ fn a_shared_budget_stops_running_agents_and_keeps_what_they_have() {
         assert!(text.contains(&format!("found by {}", stored["prompt"].as_str().unwrap())), "{text}");
         assert_eq!(stored["usage"]["cache_read_input_tokens"], 9_000);
     }
-    assert!(finished.stderr.contains("the budget of this run is used up: 45000 of 25000 tokens"), "{}", finished.stderr);
+    assert!(finished.stderr.contains("the budget of this run is used up: 45000 of 45000 tokens"), "{}", finished.stderr);
 }
 
 /// fault D8: also an agent that is inside a long call when others use the budget up.
