@@ -36,7 +36,9 @@ use zapmyco::tools::glob::Glob;
 use zapmyco::tools::read::Read;
 use zapmyco::tools::toolset::{self, SessionTools};
 
-use crate::support::{Home, binary};
+use crate::support::delegating::nothing_left;
+use crate::support::provider::{Answer, Provider};
+use crate::support::{Home, binary, finish};
 
 /// Servers whose tools are tools of ours.
 struct Shelf {
@@ -231,6 +233,64 @@ async fn a_child_borrows_what_is_connected_when_it_starts() {
     let (one, _) = run(&parent, "one", "x").await.unwrap();
     assert_eq!(of_servers(&one), ["mcp__docs__read_file"]);
     assert_eq!(*shelf.managed.lock().unwrap(), [], "nothing was connected or closed");
+}
+
+/// fault A9: ten borrowers one after another leave the one server of their parent as it was: none connects a second one and
+/// none ends it, and neither does one that is stopped.
+#[tokio::test]
+async fn borrowers_multiply_no_server() {
+    let home = Home::new();
+    home.write("a.txt", "from the file\n");
+    let shelf = Shelf::new(&home, &[("docs", ServerState::Connected)]);
+    let parent = parent(&home, Some(&shelf), &any());
+    let before = shelf.servers();
+    for _ in 0..10 {
+        let (_, text) = run(&parent, "docs", "use mcp__docs__read_file").await.unwrap();
+        assert!(text.contains("from the file"), "{text}");
+    }
+    let cancelled = CancellationToken::new();
+    cancelled.cancel();
+    let call = AgentCall {
+        description: "d".into(),
+        prompt: "use mcp__docs__read_file".into(),
+        agent_type: Some("docs".into()),
+        background: false,
+        call_id: None,
+    };
+    let _ = parent.run_agent(call, &cancelled).await;
+    assert_eq!(shelf.servers(), before);
+    assert_eq!(*shelf.managed.lock().unwrap(), [], "no connection was opened or closed");
+}
+
+/// fault A9: what files of the project name as servers is started for no process child, so none is left after one that
+/// ended or was stopped.
+#[test]
+fn process_children_leave_no_server() {
+    let home = Home::new();
+    let server = json!({"command": "sh", "args": ["-c", "echo $$ >> servers; exec cat"]});
+    home.write(".mcp.json", &json!({"mcpServers": {"docs": server}}).to_string());
+    let provider = Provider::with(|request| {
+        let results = request.tool_results();
+        let last = || results.last().map(|(_, text)| text.clone()).unwrap_or_default();
+        let id = || last().split([' ', ':', '\n']).find(|word| word.starts_with("sa_")).unwrap_or_default().to_owned();
+        match (request.task().as_str(), request.turn()) {
+            ("child", _) => Answer::text("the child is done"),
+            ("stuck", _) => Answer::stall(),
+            (_, turn) if turn < 20 && turn % 2 == 0 => Answer::call("s", "subagent", json!({"action": "spawn", "task": "child"})),
+            (_, turn) if turn < 20 => Answer::call("p", "subagent", json!({"action": "poll", "subagent_ids": [id()], "wait_secs": 30})),
+            (_, 20) => Answer::call("s", "subagent", json!({"action": "spawn", "task": "stuck"})),
+            (_, 21) => Answer::call("k", "subagent", json!({"action": "kill", "subagent_ids": [id()]})),
+            _ => Answer::text(results.into_iter().map(|(_, text)| text).collect::<Vec<_>>().join("\n")),
+        }
+    });
+    let mut command = home.command();
+    provider.configure(&mut command);
+    let finished = finish(command.args(["run", "--permission-mode", "yolo", "go"]));
+    assert_eq!(finished.code, 0, "{finished:?}");
+    assert_eq!(finished.stdout.matches("the child is done").count(), 10, "{finished:?}");
+    assert!(finished.stdout.contains("已终止 1 个子代理"), "{finished:?}");
+    assert!(!home.project().join("servers").exists());
+    assert!(nothing_left(&home));
 }
 
 /// R135, R136, R138: what a profile needs and is not there refuses the launch, and leaves nothing.

@@ -138,7 +138,7 @@ async fn running_ended_and_unknown_in_one_poll() {
     parent.kill(&[&slow, &slow_too]).await;
 }
 
-/// R355, M11: nothing left to wait for ends the poll, whatever `wait_secs` says.
+/// R355, fault M11: nothing left to wait for ends the poll, whatever `wait_secs` says.
 #[tokio::test]
 async fn a_poll_ends_when_nothing_is_left_to_wait_for() {
     let home = Home::new();
@@ -149,7 +149,7 @@ async fn a_poll_ends_when_nothing_is_left_to_wait_for() {
     assert!(reply.ends_with("\nnonsense: ID 不存在\n(wait_secs 超过上限，按 30 秒处理)"), "{reply}");
 }
 
-/// R365, M13
+/// R365, fault M13
 #[tokio::test]
 async fn texts_that_are_no_ids_are_unknown_and_touch_nothing() {
     let home = Home::new();
@@ -303,7 +303,7 @@ async fn a_background_grandchild_does_not_keep_the_child_running() {
     assert!(nothing_left(&home));
 }
 
-/// R343, M10, S28
+/// R343, fault M10
 #[tokio::test]
 async fn long_and_odd_tasks_arrive_unchanged() {
     let home = Home::new();
@@ -311,7 +311,9 @@ async fn long_and_odd_tasks_arrive_unchanged() {
     let long = format!("echo arrived; : '{}'", "x".repeat(10 * 1024 * 1024));
     let id = parent.spawn(&long).await;
     assert!(parent.ended(&id).await.ends_with("=== stdout ===\narrived"));
-    assert_eq!(std::fs::metadata(parent.folder(&id).join("task.txt")).unwrap().len(), long.len() as u64);
+    assert!(std::fs::read_to_string(parent.folder(&id).join("task.txt")).unwrap() == long);
+    let error = error_of(&parent, json!({"action": "spawn", "task": format!("{}\0", "x".repeat(200_000))})).await;
+    assert!(error.contains("NUL character (at byte 200000)"), "{error}");
     let dashed = parent.spawn("--help 2>/dev/null; echo \"a\nb\"").await;
     assert!(parent.ended(&dashed).await.ends_with("=== stdout ===\na\nb"));
     let list = parent.subagent(json!({"action": "list"})).await.unwrap();
