@@ -237,7 +237,7 @@ fn import_rows() -> String {
 }
 
 fn tree(root: &Path) -> String {
-    const FIRST: &[&str] = &["main.rs", "lib.rs", "app.rs", "ids.rs", "clock.rs", "files.rs", "spelling.rs"];
+    const FIRST: &[&str] = &["main.rs", "lib.rs", "app.rs", "ids.rs", "clock.rs", "files.rs", "footprint.rs", "spelling.rs"];
     const FOLDERS: &[&str] = &[
         "app",
         "cli",

@@ -1,8 +1,9 @@
-//! What tokens cost: the providers' public list prices, and what settings say instead. Amounts are whole billionths of a
+//! What tokens cost: public list prices, and what settings say instead. Amounts are whole billionths of a
 //! dollar, so that sums are exact. A model that is not listed has no price; nothing is ever guessed.
 //!
-//! The table was taken on 2026-12-01 from platform.claude.com (pricing) and developers.openai.com (pricing): standard
-//! tier, cache writes for five minutes. Discounts of batches, regions and contracts are not in it.
+//! The table holds public price lists as of November 2026; not every row was checked against the provider's own page, and
+//! settings `[prices]` override them. Standard tier, cache writes for five minutes. Discounts of batches, regions and
+//! contracts are not in it.
 
 use std::collections::BTreeMap;
 use std::fmt;
