@@ -321,6 +321,27 @@ async fn long_and_odd_tasks_arrive_unchanged() {
     assert!(list.len() < 2000, "{}", list.len());
 }
 
+/// fault S28: all bytes of the output, readable text beside the raw file, the signal by its number, a long task, an id that
+/// is none.
+#[tokio::test]
+async fn a_mixed_bag_for_one_child() {
+    let home = Home::new();
+    let parent = parent(&home).build();
+    let work = "head -c 65537 /dev/zero | tr '\\0' a; printf '\\377'; ulimit -c 0; kill -SEGV $$; : ";
+    let task = format!("{work}'{}'", "x".repeat(200_000));
+    let id = parent.spawn(&task).await;
+    parent.ended(&id).await;
+    let reply = parent.subagent(json!({"action": "poll", "subagent_ids": [id, "../x"]})).await.unwrap();
+    let raw = std::fs::read(parent.folder(&id).join("stdout")).unwrap();
+    assert!(raw == ["a".repeat(65_537).as_bytes(), b"\xff"].concat(), "{} bytes", raw.len());
+    assert!(std::fs::read_to_string(parent.folder(&id).join("task.txt")).unwrap() == task);
+    assert!(reply.contains("\nExit code: 139 (SIGSEGV)\n"), "128 and the signal 11: {reply}");
+    assert!(reply.contains("a\u{fffd}\n(含 1 个非 UTF-8 字节，以 \u{fffd} 标记)"), "{reply}");
+    assert!(reply.contains(parent.folder(&id).join("stdout").to_str().unwrap()), "the raw file is named");
+    assert!(reply.ends_with("\n---\n../x: ID 不存在"), "{reply}");
+    assert!(nothing_left(&home));
+}
+
 /// R345, R385, decision 24
 #[tokio::test]
 async fn start_failures_are_told_by_spawn_and_leave_no_id() {
