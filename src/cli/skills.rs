@@ -45,7 +45,7 @@ pub enum SkillsCommand {
     /// The text of one skill as a model reads it
     Show {
         name: String,
-        /// Filled in for $ARGUMENTS, $ARGUMENTS[N] and $N
+        /// Filled in for `$ARGUMENTS`, `$ARGUMENTS[N]` and `$N`
         args: Option<String>,
         /// As one JSON object
         #[arg(long)]
