@@ -8,7 +8,7 @@ use std::path::Path;
 use serde_json::Value;
 
 use crate::permissions::approval::{ApprovalRequest, CallSubject, Question, Subject};
-use crate::text::fold::harmless_text;
+use crate::text::fold::escaped_text;
 use crate::text::units::one_line;
 
 /// How it is shown.
@@ -72,7 +72,7 @@ pub(super) fn call(request: &ApprovalRequest, subject: &CallSubject, kept_in: &P
     text.push_str(&format!("  in {}\n  because {}\n", shown_path(&request.cwd), short_of(&subject.reason, 400)));
     if !subject.lasting.is_empty() {
         let rules: Vec<String> =
-            subject.lasting.iter().map(|rule| format!("`{}`", one_line(&harmless_text(&rule.to_string()), 300))).collect();
+            subject.lasting.iter().map(|rule| format!("`{}`", one_line(&escaped_text(&rule.to_string()), 300))).collect();
         text.push_str(&format!("  always here: {} for this folder, kept in {}\n", rules.join(", "), shown_path(kept_in)));
     }
     text
@@ -179,11 +179,11 @@ fn short(text: &str) -> String {
 
 /// One line, in which nothing is left that a terminal would obey.
 fn short_of(text: &str, max: usize) -> String {
-    one_line(&harmless_text(text), max)
+    one_line(&escaped_text(text), max)
 }
 
 fn shown_path(path: &Path) -> String {
-    harmless_text(&path.display().to_string()).replace('\n', "\\n")
+    escaped_text(&path.display().to_string()).replace('\n', "\\n")
 }
 
 /// What a shell would run.
@@ -205,7 +205,7 @@ struct Marks {
 impl Marks {
     fn barred(&self, text: &str) -> String {
         let width = self.style.width.max(WIDTH_MIN) - BAR.len() - 1;
-        let text = harmless_text(text);
+        let text = escaped_text(text);
         let lines: Vec<String> = text.trim_end_matches('\n').split('\n').flat_map(|line| self.wrapped(line, width)).collect();
         if self.style.whole || lines.len() <= HEAD_LINES + TAIL_LINES + 1 {
             return lines.concat();

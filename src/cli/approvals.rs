@@ -17,7 +17,7 @@ use crate::config::answers::keep_allowed;
 use crate::config::{Environment, Layout};
 use crate::permissions::Granted;
 use crate::permissions::approval::{Answer, ApprovalRequest, Approver, CallSubject, Decision, Question, Subject};
-use crate::text::fold::harmless_text;
+use crate::text::fold::escaped_text;
 use crate::text::units::one_line;
 
 /// What the answers "always here" need.
@@ -218,7 +218,7 @@ impl Desk {
                     let rules: Vec<String> = subject.lasting.iter().map(|rule| format!("`{rule}`")).collect();
                     self.terminal.say(&format!(
                         "denied; {} stays denied until the session ends, for its subagents too\n",
-                        one_line(&harmless_text(&rules.join(", ")), 400)
+                        one_line(&escaped_text(&rules.join(", ")), 400)
                     ));
                     return Ok(Decided { decision: Decision::Deny { comment: None }, then: Then::Deny(subject.lasting.clone()) });
                 }
@@ -234,10 +234,10 @@ impl Desk {
     /// Keeps the rules on disk; they hold from now on for the session and all its subagents (R243).
     fn always(&mut self, subject: &CallSubject) -> Decided {
         let rules: Vec<String> = subject.lasting.iter().map(ToString::to_string).collect();
-        let shown = one_line(&harmless_text(&rules.iter().map(|rule| format!("`{rule}`")).collect::<Vec<_>>().join(", ")), 400);
+        let shown = one_line(&escaped_text(&rules.iter().map(|rule| format!("`{rule}`")).collect::<Vec<_>>().join(", ")), 400);
         let kept = match keep_allowed(&self.keeping.layout, &self.keeping.project, &rules) {
-            Ok(path) => format!("written to {}", harmless_text(&path.display().to_string())),
-            Err(error) => format!("NOT kept for later runs: {}", harmless_text(&error.to_string())),
+            Ok(path) => format!("written to {}", escaped_text(&path.display().to_string())),
+            Err(error) => format!("NOT kept for later runs: {}", escaped_text(&error.to_string())),
         };
         self.terminal.say(&format!("{shown} is allowed from now on, in this session and its subagents at once; {kept}\n"));
         Decided { decision: Decision::Always, then: Then::Allow(subject.lasting.clone()) }

@@ -175,6 +175,31 @@ pub fn harmless_text(text: &str) -> String {
     result
 }
 
+/// For what a person decides on: nothing is left out, whatever would act on the terminal or not be seen is written down.
+pub fn escaped_text(text: &str) -> String {
+    let mut result = String::with_capacity(text.len());
+    for character in text.chars() {
+        match character {
+            '\n' | '\t' => result.push(character),
+            '\r' => result.push_str("\\r"),
+            _ if character.is_control() => result.push_str(&format!("\\x{:02x}", character as u32)),
+            _ if is_hidden(character) || has_no_width(character) => result.push_str(&format!("\\u{{{:x}}}", character as u32)),
+            _ => result.push(character),
+        }
+    }
+    result
+}
+
+/// Characters that take no place of their own, so that a text with them looks like one without.
+fn has_no_width(character: char) -> bool {
+    matches!(
+        character,
+        '\u{ad}' | '\u{34f}' | '\u{61c}' | '\u{115f}'..='\u{1160}' | '\u{17b4}'..='\u{17b5}' | '\u{180b}'..='\u{180f}'
+            | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{3164}' | '\u{fe00}'..='\u{fe0f}'
+            | '\u{feff}' | '\u{ffa0}' | '\u{fff0}'..='\u{fffb}' | '\u{1d173}'..='\u{1d17a}' | '\u{e0000}'..='\u{e0fff}'
+    )
+}
+
 /// Longest escape sequence that is left out; a longer one is taken for text, so that nothing can hide an output.
 const ESCAPE_MAX: usize = 2048;
 
@@ -278,6 +303,19 @@ mod tests {
         assert_eq!(harmless_text("\u{1b}]never ended"), "]never ended");
         assert_eq!(harmless_text("\u{1b}[31\nx"), "\nx");
         assert_eq!(harmless_text("\u{1b}[31é"), "é");
+    }
+
+    /// R241: what a person decides on is shown whole.
+    #[test]
+    fn nothing_is_left_out_of_what_a_person_decides_on() {
+        assert_eq!(escaped_text("a; \u{1b}[2J b\u{1b}Pq; c; #\u{1b}\\"), "a; \\x1b[2J b\\x1bPq; c; #\\x1b\\");
+        assert_eq!(escaped_text("\u{1b}]0;; c; #\u{7}\r\n"), "\\x1b]0;; c; #\\x07\\r\n");
+        assert_eq!(escaped_text("a\u{200b}b\u{202e}c\u{9b}d\te"), "a\\u{200b}b\\u{202e}c\\x9bd\te");
+    }
+
+    #[test]
+    fn texts_of_any_kind_stay_readable() {
+        assert_eq!(escaped_text("中文 é ✓"), "中文 é ✓");
     }
 
     proptest! {
