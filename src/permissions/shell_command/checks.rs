@@ -84,7 +84,26 @@ pub(super) fn is_plain_arithmetic(text: &str) -> bool {
             _ => {}
         }
     }
-    depth == 0 && !inner.contains("$(")
+    depth == 0 && !inner.contains("$(") && !(assigns(inner) && may_steer(inner))
+}
+
+/// Whether a variable of this name may be one that shells and programs obey: `PATH`, `LD_PRELOAD`, `BASH_ENV`, `IFS`. Their
+/// names are never all in small letters.
+pub(super) fn may_steer(name: &str) -> bool {
+    name.chars().any(|c| !(c.is_ascii_lowercase() || c.is_ascii_digit() || "_ +-*/%<>=!&|^~?:;,()[]$#@{}.".contains(c)))
+}
+
+/// Whether an arithmetic expression changes a variable: `=` beyond a comparison, `++` or `--`.
+fn assigns(inner: &str) -> bool {
+    let bytes = inner.as_bytes();
+    let sets = |at: usize| {
+        let before = at.checked_sub(1).map(|before| bytes[before]);
+        let before_that = at.checked_sub(2).map(|before| bytes[before]);
+        let is_shift = matches!((before_that, before), (Some(b'<'), Some(b'<')) | (Some(b'>'), Some(b'>')));
+        let is_comparison = matches!(before, Some(b'=' | b'!' | b'<' | b'>')) && !is_shift || bytes.get(at + 1) == Some(&b'=');
+        bytes[at] == b'=' && !is_comparison
+    };
+    inner.contains("++") || inner.contains("--") || (0..bytes.len()).any(sets)
 }
 
 /// Whether `[[ ... ]]` ends where the grammar thinks, and holds no command.
@@ -168,6 +187,17 @@ fn here_text(body: &str, is_quoted: bool) -> Option<Word> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_steers_programs_is_not_set_in_passing() {
+        for text in ["((PATH=1))", "((a, PATH=1))", "((PATH++))", "((LD_X<<=1))", "((a[PATH=1]))"] {
+            assert!(!is_plain_arithmetic(text), "{text}");
+        }
+        for text in ["((i++))", "((i = j + 1))", "((A == B))", "((A <= 1))", "$((A + B))", "((i <<= 1))"] {
+            assert!(is_plain_arithmetic(text), "{text}");
+        }
+        assert!(may_steer("PATH") && may_steer("IFS") && !may_steer("i") && !may_steer("file_2"));
+    }
 
     #[test]
     fn arithmetic_is_told_from_subshells() {

@@ -168,6 +168,7 @@ impl<'a> Walker<'a> {
             "compound_statement" => self.each_child(node, true, Self::statement),
             "for_statement" => self.each_child(node, true, |walker, child| match child.kind() {
                 "do_group" => walker.statement(child),
+                "variable_name" if checks::may_steer(walker.text(child)) => walker.fail(Unreadable::Construct),
                 "variable_name" => {}
                 _ if child.is_named() => drop(walker.word(child)),
                 _ => walker.token(child),
