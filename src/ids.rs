@@ -88,6 +88,11 @@ impl SessionId {
         &self.0
     }
 
+    /// The job whose session this is, for sessions of children.
+    pub fn child_job(&self) -> Option<JobId> {
+        self.0.strip_prefix("sess_subagent_").and_then(|job| JobId::parse(job).ok())
+    }
+
     /// The name a script gave, for `name_` sessions.
     pub fn name(&self) -> Option<&str> {
         self.0.strip_prefix("name_")

@@ -314,6 +314,40 @@ fn on_exit_stop_and_detach() {
     }
 }
 
+/// R387: agents in this process cannot outlive it; `detach` stops them, says so and records who stopped them.
+#[test]
+fn detach_stops_what_lives_in_this_process() {
+    let home = Home::new();
+    let held = crate::support::provider::Gate::new();
+    let gate = held.clone();
+    let provider = Provider::with(move |request| match (request.task().contains("CHILD"), request.turn()) {
+        (true, _) => Answer::text("never").when(&gate),
+        (_, 0) => Answer::call(
+            "a",
+            "Agent",
+            json!({"description": "look around", "prompt": "CHILD", "subagent_type": "Explore", "run_in_background": true}),
+        ),
+        _ => Answer::text("started"),
+    });
+    let finished = run_against(&provider, &home, &["--on-exit", "detach", "--output-format", "json", "go"]);
+    let result: Value = serde_json::from_str(&finished.stdout).unwrap();
+    assert_eq!(finished.code, 0, "{}", finished.stderr);
+    let left = &result["jobs_left"][0];
+    assert_eq!((&left["kind"], &left["fate"]), (&json!("local_agent"), &json!("stopped")), "{result}");
+    assert!(finished.stderr.contains(left["id"].as_str().unwrap()), "{}", finished.stderr);
+    let jobs: Value = serde_json::from_str(&home.run(&["jobs", "list", "--json"]).stdout).unwrap();
+    assert!(jobs.to_string().contains("\"cancelled\""), "{jobs}");
+    held.open();
+    // Its session is no main session.
+    let child = format!("sess_subagent_{}", left["id"].as_str().unwrap());
+    let refused = run_against(&provider, &home, &["--resume", &child, "write"]);
+    assert_eq!(refused.code, 2, "{}", refused.stderr);
+    let parent = result["session_id"].as_str().unwrap();
+    for part in ["only main sessions can be resumed", "SendMessage", parent] {
+        assert!(refused.stderr.contains(part), "{part}: {}", refused.stderr);
+    }
+}
+
 fn id_in(spawn_reply: &str) -> String {
     spawn_reply.split_whitespace().find(|word| word.starts_with("sa_")).unwrap().trim_end_matches(':').to_owned()
 }

@@ -112,6 +112,8 @@ pub enum OpenError {
     NothingToContinue { cwd: String },
     #[error(transparent)]
     Id(#[from] IdError),
+    #[error("{session} is the session of a subagent; only main sessions can be resumed")]
+    ChildSession { session: SessionId, parent: Option<SessionId> },
     #[error("session {session} is open in another process ({holder})")]
     Held { session: SessionId, holder: String },
     #[error(transparent)]
@@ -221,7 +223,7 @@ impl App {
     async fn session_id(&self, store: &Store, request: &SessionRequest<'_>) -> Result<(SessionId, bool), OpenError> {
         match request.start {
             Start::New => Ok((self.new_session_id(request.role)?, false)),
-            Start::Resume(text) => Ok((SessionId::parse(text)?, true)),
+            Start::Resume(text) => Ok((only_main(store, SessionId::parse(text)?).await?, true)),
             Start::Continue => {
                 let newest = store.newest_main(&self.cwd).await.map_err(AppError::Store)?;
                 let row: SessionRow = newest.ok_or_else(|| OpenError::NothingToContinue { cwd: self.cwd.display().to_string() })?;
@@ -498,6 +500,16 @@ fn child_tools(wanted: &ChildTools<'_>, library: Option<&Library>, web: &Web, se
 }
 
 /// What the store calls a session of this role.
+/// A child's session is held to the profile it was started with; opened as a main one it would have all rights of a main one.
+async fn only_main(store: &Store, id: SessionId) -> Result<SessionId, OpenError> {
+    let row = store.session(&id).await.map_err(AppError::Store)?;
+    let parent = row.and_then(|row| row.parent);
+    if id.child_job().is_some() || parent.is_some() {
+        return Err(OpenError::ChildSession { session: id, parent });
+    }
+    Ok(id)
+}
+
 fn task_type(role: Role) -> &'static str {
     match role {
         Role::Main => "main",

@@ -7,6 +7,7 @@ use crate::app::model::ModelChoiceFailure;
 use crate::app::session::OpenError;
 use crate::cli::config::settings_error;
 use crate::cli::report::{CommandError, Exit};
+use crate::ids::JobKind;
 use crate::store::StoreError;
 
 pub fn of_app(error: &AppError) -> CommandError {
@@ -55,6 +56,16 @@ pub fn of_open(error: &OpenError) -> CommandError {
         OpenError::App(error) => of_app(error),
         OpenError::NothingToContinue { .. } => {
             CommandError::from_error(Exit::Usage, error).with_hint("start one: zapmyco run \"what to do\"")
+        }
+        OpenError::ChildSession { session, parent } => {
+            let report = CommandError::from_error(Exit::Usage, error);
+            let Some(parent) = parent else { return report.with_hint("`zapmyco sessions list` shows the main sessions") };
+            match session.child_job().filter(|job| job.kind() == JobKind::LocalAgent) {
+                Some(agent) => report.with_hint(format!(
+                    "its parent reaches it with SendMessage: zapmyco run --resume {parent} \"send {agent} the message: ...\""
+                )),
+                None => report.with_hint(format!("go on in its parent's session: zapmyco run --resume {parent} \"...\"")),
+            }
         }
         OpenError::Held { .. } => CommandError::from_error(Exit::Usage, error)
             .with_hint("wait until it has ended, or start a session of your own without --resume"),

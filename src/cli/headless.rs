@@ -150,8 +150,7 @@ async fn settle(open: &OpenSession, on_exit: OnExit, shutdown: &Shutdown, end: &
     let detaches = on_exit == OnExit::Detach && end.cause == TurnCause::Finished && !wished;
     let requester = if wished { Requester::Person } else { Requester::RunEnd };
     let detached = if detaches { delegation.detach_all() } else { Vec::new() };
-    let stopping =
-        async { if detaches { delegation.stop_kind(JobKind::Shell, requester).await } else { delegation.stop_all(requester).await } };
+    let stopping = async { if detaches { delegation.stop_bound(requester).await } else { delegation.stop_all(requester).await } };
     tokio::pin!(stopping);
     let stopped = tokio::select! {
         stopped = &mut stopping => stopped,

@@ -109,7 +109,8 @@ impl Store {
 
     /// The main session of this directory that was used last.
     pub async fn newest_main(&self, cwd: &Path) -> Result<Option<SessionRow>, StoreError> {
-        let filter = SessionFilter { task_type: Some(MAIN.into()), cwd: Some(cwd.to_owned()), limit: 1, ..SessionFilter::default() };
+        let filter =
+            SessionFilter { task_type: Some(MAIN.into()), cwd: Some(cwd.to_owned()), roots: true, limit: 1, ..SessionFilter::default() };
         Ok(self.sessions(filter).await?.pop())
     }
 

@@ -382,9 +382,13 @@ impl Delegation {
         self.stop_where(requester, |_| true).await
     }
 
-    /// As [`Self::stop_all`], for one kind.
-    pub async fn stop_kind(&self, kind: JobKind, requester: Requester) -> Vec<JobView> {
-        self.stop_where(requester, move |job| job.owner.kind == kind).await
+    /// As [`Self::stop_all`], for what cannot outlive this process: shells, and agents that live in it.
+    pub async fn stop_bound(&self, requester: Requester) -> Vec<JobView> {
+        self.stop_where(requester, |job| match job.owner.kind {
+            JobKind::Shell | JobKind::LocalAgent => true,
+            JobKind::ProcessAgent => false,
+        })
+        .await
     }
 
     async fn stop_where(&self, requester: Requester, wanted: impl Fn(&Job) -> bool) -> Vec<JobView> {
