@@ -348,6 +348,25 @@ fn detach_stops_what_lives_in_this_process() {
     }
 }
 
+/// Fault D3: a restriction that cannot be read keeps an agent from starting; the call says which line it is.
+#[test]
+fn an_agent_does_not_start_without_its_restrictions() {
+    for line in ["permissionMode: plann", "disallowedTools: Wirte", "maxTurns: ten", "maxTurns: 0", "maxMinutes: 0.01"] {
+        let home = Home::new();
+        let profiles = home.root().join("agents");
+        std::fs::create_dir_all(&profiles).unwrap();
+        std::fs::write(profiles.join("held.md"), format!("---\nname: held\ndescription: d\n{line}\n---\nx\n")).unwrap();
+        let provider = Provider::with(|request| match request.turn() {
+            0 => Answer::call("a", "Agent", json!({"description": "d", "prompt": "CHILD", "subagent_type": "held"})),
+            _ => Answer::text(&format!("told: {}", request.tool_results().into_iter().map(|(_, text)| text).collect::<Vec<_>>().join(" "))),
+        });
+        let finished = run_against(&provider, &home, &["go"]);
+        for part in ["cannot be read", "held.md:4:", "; write"] {
+            assert!(finished.stdout.contains(part), "{line}: {} {}", finished.stdout, finished.stderr);
+        }
+    }
+}
+
 fn id_in(spawn_reply: &str) -> String {
     spawn_reply.split_whitespace().find(|word| word.starts_with("sa_")).unwrap().trim_end_matches(':').to_owned()
 }

@@ -166,6 +166,9 @@ impl Nursery {
         profile: Arc<Profile>,
         once: Option<OneOff>,
     ) -> Result<Blueprint, AgentError> {
+        if !profile.unheld.is_empty() {
+            return Err(AgentError::Restriction { profile: profile.name.clone(), faults: profile.unheld.join("; ") });
+        }
         let grant = self.grant(delegation, &profile)?;
         let (choice, model) = self.model(catalog, &profile, once)?;
         let mut warnings: Vec<String> = profile.withheld.iter().chain(&grant.warnings).cloned().collect();

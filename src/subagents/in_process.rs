@@ -72,6 +72,8 @@ pub enum AgentError {
         "Required MCP server is not connected: {servers}; zapmyco has no connections to MCP servers yet, so an agent of '{profile}' cannot be started: take `mcpServers` out of the profile, or use another one"
     )]
     NoServers { profile: String, servers: String },
+    #[error("Cannot start subagent: a restriction of profile '{profile}' cannot be read, so it would not hold: {faults}")]
+    Restriction { profile: String, faults: String },
     #[error(transparent)]
     Model(#[from] ModelChoiceError),
     #[error(
@@ -111,6 +113,7 @@ impl AgentError {
             Self::Type(_) | Self::TypeRequired { .. } => "agent_unknown_type",
             Self::Tools(_)
             | Self::NoServers { .. }
+            | Self::Restriction { .. }
             | Self::Worktree(_)
             | Self::Model(_)
             | Self::Scope { .. }

@@ -96,11 +96,11 @@ fn text_of(value: &Value) -> String {
 
 /// From fields to a profile, in the order the diagnostics are read: keys, then values, then what does not fit together.
 fn build(fields: Vec<RawField>, body: String, notes: Vec<Diagnostic>, origin: Origin, trusted: bool) -> Parsed {
-    let mut reader = Reader { origin, trusted, diagnostics: notes, withheld: Vec::new(), known: Vec::new() };
+    let mut reader = Reader { origin, trusted, diagnostics: notes, withheld: Vec::new(), unheld: Vec::new(), known: Vec::new() };
     for field in fields {
         reader.take(field);
     }
-    let profile = reader.profile(body);
+    let mut profile = reader.profile(body);
     let path = reader.origin.path.clone();
     let mut diagnostics = reader.diagnostics;
     for diagnostic in &mut diagnostics {
@@ -108,6 +108,10 @@ fn build(fields: Vec<RawField>, body: String, notes: Vec<Diagnostic>, origin: Or
         diagnostic.line = diagnostic.line.filter(|line| *line > 0);
     }
     diagnostics.sort_by_key(|diagnostic| diagnostic.line);
+    if let Some(profile) = &mut profile {
+        let unheld = diagnostics.iter().filter(|diagnostic| reader.unheld.contains(&diagnostic.reason));
+        profile.unheld = unheld.map(ToString::to_string).collect();
+    }
     Parsed { profile, diagnostics }
 }
 
@@ -116,6 +120,8 @@ struct Reader {
     trusted: bool,
     diagnostics: Vec<Diagnostic>,
     withheld: Vec<String>,
+    /// Reasons of the diagnostics about restrictions that cannot hold.
+    unheld: Vec<String>,
     known: Vec<(Field, RawField)>,
 }
 
@@ -208,6 +214,7 @@ impl Reader {
             isolation: self.isolation(),
             initial_prompt: self.initial_prompt(),
             withheld: std::mem::take(&mut self.withheld),
+            unheld: Vec::new(),
             lines: self.known.iter().filter(|(_, raw)| raw.line > 0).map(|(field, raw)| (*field, raw.line)).collect(),
             origin: self.origin.clone(),
         };
@@ -279,7 +286,11 @@ impl Reader {
     fn invalid(&mut self, code: Code, severity: Severity, field: Field, expected: &str) {
         let Some(raw) = self.get(field) else { return };
         let written: String = raw.text.lines().next().unwrap_or("").chars().take(80).collect();
-        self.tell(code, severity, raw.line, format!("`{field}: {written}` is not valid and has no effect"), format!("write {expected}"));
+        let reason = format!("`{field}: {written}` is not valid and has no effect");
+        if severity == Severity::Error && field != Field::AutoBackgroundMs {
+            self.unheld.push(reason.clone());
+        }
+        self.tell(code, severity, raw.line, reason, format!("write {expected}"));
     }
 
     fn boolean(&mut self, field: Field, default: bool) -> bool {
@@ -435,9 +446,12 @@ impl Reader {
             "auto" | "dontask" => Some(ChildMode::Auto),
             "plan" => Some(ChildMode::Plan),
             "default" | "inherit" => None,
-            _ => {
+            word => {
+                // These would only widen; anything else may have been meant to narrow.
+                let severity =
+                    if matches!(word, "acceptedits" | "bypasspermissions" | "yolo") { Severity::Warning } else { Severity::Error };
                 let expected = "`auto` or `plan`, or leave it out to inherit; no value widens the rights of the parent";
-                self.invalid(Code::InvalidPermissionMode, Severity::Warning, Field::PermissionMode, expected);
+                self.invalid(Code::InvalidPermissionMode, severity, Field::PermissionMode, expected);
                 None
             }
         }
@@ -595,13 +609,8 @@ impl Reader {
     fn tell_list(&mut self, field: Field, raw: &RawField, list: &tool_list::ToolList) {
         for part in &list.unreadable {
             let reason = format!("`{part}` in `{field}` is no tool name and was left out");
-            self.tell(
-                Code::UnknownTool,
-                Severity::Warning,
-                raw.line,
-                reason,
-                "write names such as `Read` or `Bash(git:*)`, separated by commas",
-            );
+            let severity = self.unknown_tool(field, true, &reason);
+            self.tell(Code::UnknownTool, severity, raw.line, reason, "write names such as `Read` or `Bash(git:*)`, separated by commas");
         }
         for part in &list.repeated {
             self.tell(Code::InvalidValue, Severity::Info, raw.line, format!("`{part}` stands twice in `{field}`"), "remove one of the two");
@@ -609,6 +618,15 @@ impl Reader {
         for entry in &list.entries {
             self.tell_entry(field, raw.line, entry, list);
         }
+    }
+
+    /// How bad a tool is that nobody knows: a tool that was to be refused and is not, keeps the agent from starting.
+    fn unknown_tool(&mut self, field: Field, may_be_ours: bool, reason: &str) -> Severity {
+        if field != Field::DisallowedTools || !may_be_ours {
+            return Severity::Warning;
+        }
+        self.unheld.push(reason.to_owned());
+        Severity::Error
     }
 
     fn tell_entry(&mut self, field: Field, line: u32, entry: &ToolEntry, list: &tool_list::ToolList) {
@@ -626,7 +644,12 @@ impl Reader {
             tool_policy::Standing::Unknown { instead } => {
                 let remedy =
                     instead.map_or_else(|| "correct the name or remove it".to_owned(), |name| format!("write `{name}` if that is meant"));
-                self.tell(Code::UnknownTool, Severity::Warning, line, format!("the tool `{}` in `{field}` is unknown", entry.name), remedy);
+                let reason = format!("the tool `{}` in `{field}` is unknown", entry.name);
+                // Tools of other programs cannot be used here anyway; a misspelled one of ours would be left in the child's hands.
+                let nearest = matching::nearest(tool_policy::child_tools().iter().copied(), &entry.name).filter(|_| instead.is_none());
+                let severity = self.unknown_tool(field, nearest.is_some(), &reason);
+                let remedy = nearest.map_or(remedy, |name| format!("write `{name}` if that is meant"));
+                self.tell(Code::UnknownTool, severity, line, reason, remedy);
             }
         }
         let Some(scope) = &entry.scope else { return };

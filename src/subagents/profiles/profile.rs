@@ -47,6 +47,9 @@ pub struct Profile {
     pub initial_prompt: Option<String>,
     /// What was written and does not hold, in words for the result of a run (R81, R82).
     pub withheld: Vec<String>,
+    /// Restrictions that were written and cannot be read, as diagnostics: an agent is not started without them.
+    #[serde(default)]
+    pub unheld: Vec<String>,
     /// Lines of the fields in the file, for `agents show`; empty for profiles that are no file.
     pub lines: Vec<(Field, u32)>,
 }

@@ -155,6 +155,11 @@ pub fn standing(name: &str) -> Standing {
     Standing::Unknown { instead: FOREIGN.iter().find(|(foreign, _)| same_tool(foreign, name)).map(|(_, ours)| *ours) }
 }
 
+/// The names of all tools that an ordinary child may have.
+pub fn child_tools() -> &'static [&'static str] {
+    CHILD_TOOLS
+}
+
 /// The tools of a main session without servers, as far as a child may have them: for showing a profile outside a session.
 pub fn standard_tools() -> Vec<ParentTool> {
     CHILD_TOOLS.iter().map(|name| ParentTool { name: (*name).to_owned(), aliases: Vec::new() }).collect()
