@@ -358,7 +358,7 @@ fn an_agent_does_not_start_without_its_restrictions() {
         std::fs::write(profiles.join("held.md"), format!("---\nname: held\ndescription: d\n{line}\n---\nx\n")).unwrap();
         let provider = Provider::with(|request| match request.turn() {
             0 => Answer::call("a", "Agent", json!({"description": "d", "prompt": "CHILD", "subagent_type": "held"})),
-            _ => Answer::text(&format!("told: {}", request.tool_results().into_iter().map(|(_, text)| text).collect::<Vec<_>>().join(" "))),
+            _ => Answer::text(format!("told: {}", request.tool_results().into_iter().map(|(_, text)| text).collect::<Vec<_>>().join(" "))),
         });
         let finished = run_against(&provider, &home, &["go"]);
         for part in ["cannot be read", "held.md:4:", "; write"] {

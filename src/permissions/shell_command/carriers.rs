@@ -57,7 +57,10 @@ fn load_of_words(words: &[Word], input: Option<&Word>) -> Load {
         "env" => environment(words),
         "xargs" => arguments_from_input(words),
         "find" => find(words),
-        "eval" => Load { carries: Carries::Wraps, ..code_of(arguments, words) },
+        "eval" => {
+            let code = arguments.strip_prefix(&[Word::literal("--")]).unwrap_or(arguments);
+            Load { carries: Carries::Wraps, ..code_of(code, words) }
+        }
         "trap" => trap(words),
         "alias" => alias(words),
         "hash" => Load { carries: Carries::Runs, ..hash(words) },
@@ -123,7 +126,11 @@ fn loose_script(words: &[Word], short: &str, long: &[&str]) -> Load {
 
 /// The command after a wrapper's options and operands.
 fn wrapped(wrapper: &Wrapper, words: &[Word]) -> Load {
-    let at = after_options(words, wrapper.short_with_value, wrapper.long_with_value) + wrapper.operands;
+    let mut at = after_options(words, wrapper.short_with_value, wrapper.long_with_value) + wrapper.operands;
+    // `time ! command`: the shell's own words, any number of them.
+    while wrapper.names == ["time"] && words.get(at).is_some_and(|word| matches!(word.raw.as_str(), "!" | "time" | "-p" | "--")) {
+        at += 1;
+    }
     if !wrapper.names.contains(&"sudo") {
         return command_at(words, at, wrapper.carries);
     }
